@@ -1,0 +1,25 @@
+# Compiler flags for every target. The numbers Pagoda computes must be the same bits on every x86 machine, so the
+# baseline is plain x86-64: kernels open their own target regions (kernels/*/begin.h) and nothing else may use more.
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
+
+add_compile_options(-Wall -Wextra -Werror -Wno-psabi -ffp-contract=off -fno-math-errno -fno-omit-frame-pointer)
+include_directories(${CMAKE_SOURCE_DIR}/src)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(PAGODA_SANITIZE)
+  add_compile_options(-fsanitize=${PAGODA_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${PAGODA_SANITIZE})
+endif()
