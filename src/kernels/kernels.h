@@ -1,0 +1,147 @@
+// The kernels: every computation over rows of numbers, once per instruction set, all with the same bits.
+// This is the only header of the folder that others include. Rules (design: numerics):
+//  - a row's result depends on that row alone: not on how many rows, which range or which thread computes it;
+//  - int8 and f32 results are the same bits on ref, AVX2 and AVX-512; products that are fused say so (fma), nothing else is;
+//  - no kernel allocates, locks, logs or spawns; each takes a range and scratch, and runs with round-to-nearest-even, FTZ and DAZ
+//    (set_float_mode); exp, tanh and rsqrt are kernels/math.h's polynomials everywhere.
+// Shapes: row-major [rows, cols]; `ld` is the distance between rows in elements. Ranges are half-open.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "kv/layout.h"
+#include "kv/view.h"
+#include "tensor/panel.h"
+
+namespace pagoda::kernels {
+
+enum class Isa : uint8_t { kRef, kAvx2, kAvx512 };
+enum class Arithmetic : uint8_t { kInt8, kF32 };
+
+struct Range {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end - begin; }
+};
+
+// Activations of int8 arithmetic: per 32 columns d = amax / 127 (f32), q = round-half-even(x / d), 0 where amax is 0;
+// sums16 holds the sum of q over each 16 columns.
+struct QuantRows {
+  int8_t* q = nullptr;         // [n_rows, n_cols]
+  float* d = nullptr;          // [n_rows, n_cols / 32]
+  int16_t* sums16 = nullptr;   // [n_rows, n_cols / 16]
+  int n_cols = 0;
+};
+
+// Input of a matmul: f32 rows, and their quantized form where the arithmetic or the weight's type wants it.
+struct MatmulInput {
+  const float* x = nullptr;    // [n_rows, ld]
+  int ld = 0;
+  QuantRows quant;             // all null in f32 arithmetic
+};
+
+// The rows of queries that share one KV head, against one sequence's cached tokens. Row r sees token t iff
+// t <= position[r] and (window == 0 or t > position[r] - window).
+struct AttentionArgs {
+  const float* q = nullptr;              // row r's query is q + row_offset[r], [head_dim], after rope
+  float* out = nullptr;                  // row r's result goes to out + row_offset[r], [head_dim]
+  const uint32_t* row_offset = nullptr;  // [n_rows], in floats; the same for q and out
+  const int32_t* position = nullptr;     // [n_rows], absolute
+  int n_rows = 0;
+  kv::KvView kv;
+  int window = 0;                        // tokens; 0 = all
+  float scale = 1.0f;                    // of q.k
+  float softcap = 0.0f;                  // s = cap * tanh(s / cap); 0 = none
+};
+
+// A context is cut at absolute multiples of 8 blocks into spans; a row folds its spans from its first to its last, left to right.
+inline constexpr int kSpanBlocks = 8;
+inline constexpr int kSpanTokens = kSpanBlocks * kv::kBlockTokens;
+
+// Most rows that one attention call takes; callers tile longer lists.
+inline constexpr int kAttentionMaxRows = 64;
+
+// Unmerged result of one row over some spans, [2 + head_dim] f32: m (maximum score), l (sum of exp(s - m)), O (unnormalised).
+inline constexpr int kPartialHeader = 2;
+
+// Rotation of adjacent pairs (x[2i], x[2i+1]) or of halves (x[i], x[i + rope_dim/2]).
+enum class RopeStyle : uint8_t { kAdjacent, kHalves };
+
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+
+struct KernelTable {
+  Isa isa = Isa::kRef;
+
+  // ---- rows of activations -------------------------------------------------------------------------------------------------
+  // Rows [rows) of x [*, ld] into out, as QuantRows says.  n_cols % 32 == 0.
+  void (*quantize_rows)(const float* x, int ld, Range rows, QuantRows out);
+  // out[r] = x[r] * (1 / sqrt(mean(x[r]^2) + eps)) * weight, sums in 16 lanes and one tree; x and out may alias.
+  void (*rms_norm)(const float* x, int ld_x, const float* weight, float eps, int n_cols, Range rows, float* out, int ld_out);
+  // x[r] += y[r].
+  void (*add)(float* x, int ld_x, const float* y, int ld_y, int n_cols, Range rows);
+  // x[r] += bias.
+  void (*add_bias)(float* x, int ld, const float* bias, int n_cols, Range rows);
+  // x[r] *= factor.
+  void (*scale)(float* x, int ld, float factor, int n_cols, Range rows);
+  // out[r] = act(gate[r]) * up[r]; out may alias gate.
+  void (*gated[2])(const float* gate, const float* up, int ld_in, int n_cols, Range rows, float* out, int ld_out);  // by Activation
+  // Rotates n_heads heads of each row in place by the row's angles: cos_sin [rope_dim / 2][2] at table + position[r] * rope_dim.
+  void (*rope[2])(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float* table, const int32_t* position, Range rows);  // by RopeStyle
+
+  // ---- weights ---------------------------------------------------------------------------------------------------------------
+  // y[r, n] = sum over k ascending of x[r, k] * w[n, k], for rows [rows) and the outputs of panels [panels); y [*, ld_y], written only
+  // where n < n_rows.  scratch >= matmul_scratch_bytes(n_cols).  Float weight types are always computed as f32.
+  void (*matmul[2])(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y, int ld_y, std::byte* scratch);  // by Arithmetic
+  // One row of w, dequantized, into out [n_cols]: the embedding of a token, read from the same panels as the LM head.
+  void (*gather_row)(const tensor::PanelMatrix& w, int row, float* out);
+
+  // ---- cache -----------------------------------------------------------------------------------------------------------------
+  // Writes one token's K and V rows [head_dim] of one KV head into slot [0, 32) of a block: `head` is the block's address + head offset.
+  void (*kv_write)(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head, int slot);
+  // One span [span] for all rows of args; partial [n_rows, 2 + head_dim].  A row that sees nothing in the span gets m = -inf, l = 0, O = 0.
+  void (*attention_span[2])(const AttentionArgs& args, int span, float* partial, std::byte* scratch);  // by Arithmetic
+  // into[r] = merge(into[r], next[r]): one step of the left fold.  A next that saw nothing changes no bit of into, and the reverse.
+  void (*attention_merge)(float* into, const float* next, int n_rows, int head_dim);
+  // out + row_offset[r] = O / l of partial[r].
+  void (*attention_finish)(const AttentionArgs& args, const float* partial);
+
+  // ---- logits ------------------------------------------------------------------------------------------------------------------
+  // x = cap * tanh(x / cap).
+  void (*softcap)(float* x, int n, float cap);
+  // Index of the largest value, the lowest on ties.  n > 0.
+  int (*argmax)(const float* x, int n);
+  // log(sum(exp(x))), over fixed tiles of 1,024 values, folded left to right.
+  double (*log_sum_exp)(const float* x, int n);
+};
+
+size_t matmul_scratch_bytes(int n_cols);
+size_t attention_scratch_bytes(int head_dim);
+
+// Spans that any row of args can see: [first, last).  Empty only if n_rows == 0.
+Range visible_spans(const AttentionArgs& args);
+
+// All spans of args, folded in order, into out: what one thread does with one work item.
+// scratch >= attention_scratch_bytes(head_dim).
+void attention(const KernelTable& table, Arithmetic arithmetic, const AttentionArgs& args, std::byte* scratch);
+
+// Instruction sets this machine can run (CPUID and XCR0), from the definition to the best.
+std::vector<Isa> supported_isas();
+Isa best_isa();
+const KernelTable& kernel_table(Isa isa);  // CHECKs that the machine supports it
+
+std::string_view to_string(Isa isa);
+std::string_view to_string(Arithmetic arithmetic);
+// "auto" gives the best; an unknown or unsupported name says which there are.
+Result<Isa> parse_isa(std::string_view name);
+// "auto" and "int8" give int8; "bf16" is refused by name until it is built.
+Result<Arithmetic> parse_arithmetic(std::string_view name);
+
+// Round to nearest even, FTZ and DAZ, for the calling thread. Every compute thread and kernel test calls it once.
+void set_float_mode();
+
+}  // namespace pagoda::kernels
