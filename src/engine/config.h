@@ -1,0 +1,30 @@
+// What starts an engine. Filled by cmd from the option table.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "kernels/kernels.h"
+
+namespace pagoda::engine {
+
+enum class KvReuse : uint8_t { kOn, kOff };  // off: the whole prefix is recomputed for every token
+
+struct EngineConfig {
+  std::filesystem::path model_path;
+  std::string served_name;                  // empty: the file's name without .gguf
+  std::string chat_template;                // overrides the file's; empty: the file's own
+  kernels::Isa isa = kernels::Isa::kRef;
+  kernels::Arithmetic arithmetic = kernels::Arithmetic::kInt8;
+  std::string kv_format = "auto";           // auto | q8 | bf16
+  KvReuse kv_reuse = KvReuse::kOn;
+  std::optional<int> context_tokens;        // none: the trained context, or what memory allows
+  std::optional<uint64_t> kv_memory_bytes;  // none: a quarter of available memory, at most 16 full contexts
+  int n_threads = 0;                        // 0: the cores this process may use
+  int step_tokens = 256;                    // prefill tokens of one step at most
+  int max_queued = 512;                     // waiting requests; more are refused as overloaded
+};
+
+}  // namespace pagoda::engine

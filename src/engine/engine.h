@@ -1,0 +1,70 @@
+// Engine: all loaded models, one step loop. Requests come in through intake workers (template, tokens), wait in the scheduler's queue,
+// share steps, and leave as events on their OutputStream.
+// Owns: models, block arena and pool, scheduler, compute pool and threads. One per process.
+// Threads: every public call from any thread; the engine thread (also compute worker 0) runs steps and is the only one to touch
+// scheduler, cache and models.     Errors: a failed request gets one Failed event; a failed load is a Result.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/output_stream.h"
+#include "engine/records.h"
+#include "engine/request.h"
+
+namespace pagoda::engine {
+
+// What a client may know of a loaded model.
+struct ModelInfo {
+  std::string name;         // as served
+  std::string path;
+  std::string architecture;
+  int context_tokens = 0;   // served
+  int trained_context_tokens = 0;
+  int vocab_size = 0;
+  uint64_t n_params = 0;
+  uint64_t file_bytes = 0;
+  bool has_chat_template = false;
+  int64_t created = 0;      // unix seconds of the load
+};
+
+// A moment's figures, from any thread.
+struct EngineStats {
+  int running = 0;          // sequences with blocks
+  int waiting = 0;          // sequences without
+  uint64_t steps = 0;
+  uint64_t preemptions = 0;
+  uint64_t kv_budget_bytes = 0;
+  uint64_t kv_live_bytes = 0;
+  uint64_t kv_live_blocks = 0;
+};
+
+class Engine {
+ public:
+  // Loads the model, sizes the cache, starts the threads. Says on the log what it chose.
+  static Result<std::unique_ptr<Engine>> create(const EngineConfig& config);
+  virtual ~Engine() = default;
+
+  // Never blocks and never fails: what goes wrong arrives as a Failed event. `wake` as in OutputStream.
+  struct Submitted {
+    RequestId id;
+    std::shared_ptr<OutputStream> stream;
+  };
+  virtual Submitted submit(Request request, std::function<void()> wake) = 0;
+  // Frees the request's blocks within one step; its stream hears nothing more. Unknown or finished ids are ignored.
+  virtual void cancel(RequestId id) = 0;
+
+  // Refuses new requests (kUnavailable) and lets running ones finish; true once none is left.
+  virtual void drain() = 0;
+  virtual bool is_drained() const = 0;
+
+  virtual std::vector<ModelInfo> models() const = 0;
+  virtual EngineStats stats() const = 0;
+  // The two record rings (records.h); one consumer.
+  virtual Records& records() = 0;
+};
+
+}  // namespace pagoda::engine

@@ -1,0 +1,48 @@
+// The two record rings that leave the engine. Metrics, diagnosis, recording and the console read these and nothing else.
+// A full ring drops and counts; the engine never waits for a reader.
+#pragma once
+
+#include <cstdint>
+
+#include "base/ring.h"
+#include "engine/request.h"
+
+namespace pagoda::engine {
+
+// One per request, when it ends. Times in microseconds of the engine's clock.
+struct RequestRecord {
+  RequestId id;
+  int64_t arrival_us = 0;
+  int64_t queued_us = 0;        // intake done, in the scheduler's queue
+  int64_t started_us = 0;       // first row computed
+  int64_t first_token_us = 0;
+  int64_t finished_us = 0;
+  int prompt_tokens = 0;
+  int cached_tokens = 0;
+  int completion_tokens = 0;
+  int preemptions = 0;
+  enum class Outcome : uint8_t { kStop, kLength, kCancelled, kFailed } outcome = Outcome::kStop;
+};
+
+// One per step.
+struct StepRecord {
+  uint64_t step = 0;
+  int64_t begin_us = 0;
+  int32_t plan_us = 0;      // scheduling and batch building
+  int32_t forward_us = 0;
+  int32_t sample_us = 0;    // sampling, detokenizing, events
+  int32_t prefill_rows = 0;
+  int32_t decode_rows = 0;
+  int32_t sampled_rows = 0;
+  int32_t preempted = 0;
+  int32_t running = 0;
+  int32_t waiting = 0;
+  uint64_t live_blocks = 0;
+};
+
+struct Records {
+  Ring<RequestRecord> requests{4096};
+  Ring<StepRecord> steps{4096};
+};
+
+}  // namespace pagoda::engine
