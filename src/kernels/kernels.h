@@ -78,8 +78,9 @@ struct KernelTable {
   Isa isa = Isa::kRef;
 
   // ---- rows of activations -------------------------------------------------------------------------------------------------
-  // Rows [rows) of x [*, ld] into out, as QuantRows says.  n_cols % 32 == 0.
-  void (*quantize_rows)(const float* x, int ld, Range rows, QuantRows out);
+  // Rows [rows) and columns [cols) of x [*, ld] into the same place of out, as QuantRows says; cols on multiples of 32.
+  // A column range lets the thread that produced those columns quantize them without a barrier.
+  void (*quantize_rows)(const float* x, int ld, Range rows, Range cols, QuantRows out);
   // out[r] = x[r] * (1 / sqrt(mean(x[r]^2) + eps)) * weight, sums in 16 lanes and one tree; x and out may alias.
   void (*rms_norm)(const float* x, int ld_x, const float* weight, float eps, int n_cols, Range rows, float* out, int ld_out);
   // x[r] += y[r].
