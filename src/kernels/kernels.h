@@ -49,7 +49,7 @@ struct MatmulInput {
 // t <= position[r] and (window == 0 or t > position[r] - window).
 struct AttentionArgs {
   const float* q = nullptr;              // row r's query is q + row_offset[r], [head_dim], after rope
-  float* out = nullptr;                  // row r's result goes to out + row_offset[r], [head_dim]
+  float* out = nullptr;                  // row r's result goes to out + row_offset[r], [head_dim]; may be q itself
   const uint32_t* row_offset = nullptr;  // [n_rows], in floats; the same for q and out
   const int32_t* position = nullptr;     // [n_rows], absolute
   int n_rows = 0;
@@ -103,6 +103,7 @@ struct KernelTable {
 
   // ---- cache -----------------------------------------------------------------------------------------------------------------
   // Writes one token's K and V rows [head_dim] of one KV head into slot [0, 32) of a block: `head` is the block's address + head offset.
+  // Touches no byte of other slots, so that two threads may write two slots of one block.
   void (*kv_write)(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head, int slot);
   // One span [span] for all rows of args; partial [n_rows, 2 + head_dim].  A row that sees nothing in the span gets m = -inf, l = 0, O = 0.
   void (*attention_span[2])(const AttentionArgs& args, int span, float* partial, std::byte* scratch);  // by Arithmetic
