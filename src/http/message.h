@@ -1,0 +1,47 @@
+// HttpRequest and HttpResponse: plain data between sockets and routes. No dialect, no JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace pagoda::http {
+
+struct Header {
+  std::string name;
+  std::string value;
+};
+
+struct HttpRequest {
+  std::string method;  // as sent: methods are case-sensitive
+  std::string target;  // as sent: path, maybe ? and query
+  std::string path;    // percent-decoded, without the query
+  std::string query;   // as sent, without the ?
+  std::vector<Header> headers;
+  std::string body;                                              // whole, chunks joined
+  std::string peer;                                              // address:port
+  std::vector<std::pair<std::string, std::string>> path_values;  // {name} parts of the matched route, decoded
+  int version = 11;                                              // 10 or 11
+  bool keep_alive = true;
+
+  // The first header of that name (any case); empty if there is none.
+  std::string_view header(std::string_view name) const;
+  // The {name} part of the route; empty if there is none.
+  std::string_view path_value(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<Header> headers;
+  std::string body;
+};
+
+// "Not Found" for 404; "Status" for a number nobody registered.
+std::string_view reason_phrase(int status);
+
+bool equal_ignoring_case(std::string_view a, std::string_view b);
+
+}  // namespace pagoda::http

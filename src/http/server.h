@@ -1,0 +1,62 @@
+// HttpServer: HTTP/1.1 over TCP: keep-alive, pipelining, chunked requests, streams, CORS; bytes only.
+// A connection serves one request after the other and is read on while one runs, so a vanished client is noticed at once. A client that
+// closes its sending side while its answer is being made counts as vanished.
+// Refused, always with an answer: bodies and heads over the limits (413, 431), malformed requests (400), slow ones (408), unknown paths
+// (404), wrong methods (405 with Allow), too many connections (503). Upgrade headers (h2c) are ignored.
+// Owns: listener, connections, io threads. Handlers run on the io threads.     Threads: every call from any thread but an io thread.
+// Source: RFC 9110, RFC 9112.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "http/message.h"
+#include "http/router.h"
+
+namespace pagoda::http {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: the system picks one
+  int io_threads = 1;
+  size_t max_body_bytes = 16 * 1024 * 1024;
+  size_t max_head_bytes = 32 * 1024;
+  size_t max_connections = 1024;
+  std::chrono::milliseconds head_timeout{10'000};    // from a request's first byte to its blank line
+  std::chrono::milliseconds body_timeout{60'000};    // from there to its last byte
+  std::chrono::milliseconds idle_timeout{75'000};    // between requests
+  std::chrono::milliseconds write_timeout{120'000};  // a reader that takes nothing for that long is dropped
+  std::string cors_origin;                           // empty: no CORS headers; "*" or an origin
+  // Makes the body of an answer to a request that reaches no handler. Default: {"error":{"message":...}}.
+  std::function<HttpResponse(int status, std::string_view message)> render_error;
+};
+
+class HttpServer {
+ public:
+  // Binds, listens and serves from then on. An address in use or not ours is an error that names the way out.
+  static Result<std::unique_ptr<HttpServer>> create(HttpOptions options, Router router);
+  // As stop().
+  virtual ~HttpServer() = default;
+
+  virtual uint16_t port() const = 0;
+  // "http://127.0.0.1:8000"
+  virtual std::string url() const = 0;
+
+  // Calls back with SIGINT or SIGTERM, each time one comes, on an io thread. Once per process.
+  virtual void watch_signals(std::function<void(int signal)> callback) = 0;
+
+  // Closes idle connections and every other one after its answer. New connections are still served, so that handlers can say 503.
+  virtual void drain() = 0;
+  // Requests being received, handled or answered.
+  virtual size_t active_requests() const = 0;
+  // Closes everything now (running requests hear on_gone) and joins the io threads. Idempotent.
+  virtual void stop() = 0;
+};
+
+}  // namespace pagoda::http

@@ -1,0 +1,47 @@
+// Server: the engine behind HTTP. Routes, model names, streaming, cancelling for vanished clients, draining.
+// Routes: POST /v1/chat/completions /v1/completions; GET /v1/models /v1/models/{id} /health /ping /version /v1/engine /.
+// Threads: handlers run on the io thread: they parse, submit and render, and wait for nothing.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+namespace pagoda::serve {
+
+// kAny: with one model loaded every `model` is served by it, and the answer names the served one. kStrict: another name is a 404.
+enum class ModelNames : uint8_t { kAny, kStrict };
+
+struct ServeOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: the system picks one, see Server::port
+  ModelNames model_names = ModelNames::kAny;
+  std::string cors_origin;        // empty: no CORS headers; "*" or an origin
+  std::string version = "0.1.0";  // shown by /version and in system_fingerprint
+  size_t max_body_bytes = 16 * 1024 * 1024;
+  std::chrono::seconds drain_limit{600};  // running streams have that long to finish after the first signal
+};
+
+class Server {
+ public:
+  // Listens and serves from then on. The engine must outlive the server.
+  static Result<std::unique_ptr<Server>> create(engine::Engine& engine, const ServeOptions& options);
+  // Cuts what still runs.
+  virtual ~Server() = default;
+
+  virtual uint16_t port() const = 0;
+  // "http://127.0.0.1:8000"
+  virtual std::string url() const = 0;
+
+  // Waits for SIGINT, SIGTERM or begin_stop(): then new work is refused with 503, running requests finish (a second signal or
+  // drain_limit cuts them) and run returns with nothing left running.
+  virtual void run() = 0;
+  // As a signal does; any thread.
+  virtual void begin_stop() = 0;
+};
+
+}  // namespace pagoda::serve
