@@ -1,3 +1,5 @@
+add_custom_target(fuzzers)  # every *_fuzz program
+
 # pagoda_folder(NAME [LINK libs...]): src/NAME becomes library pagoda_NAME; its *_test.cc one program NAME_test (one ctest
 # each), its *_bench.cc one program NAME_bench, and each *_fuzz.cc a program of its own (libFuzzer, or a corpus replay).
 function(pagoda_folder name)
@@ -34,6 +36,7 @@ function(pagoda_folder name)
     get_filename_component(fuzzer ${file} NAME_WE)
     add_executable(${fuzzer} ${file})
     target_link_libraries(${fuzzer} PRIVATE pagoda_${name})
+    add_dependencies(fuzzers ${fuzzer})
     if(PAGODA_FUZZ)
       target_compile_options(pagoda_${name} PRIVATE -fsanitize=fuzzer-no-link)
       target_link_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
