@@ -1,0 +1,76 @@
+// KvLease: a sequence's hold on cached memory, so that sched needs no block and kv no sequence. Filled and emptied by Cache only.
+//
+//   positions  [0 ........ n_committed ........ n_written)
+//               K and V final, sealed     granted to the step that runs, or drafts not yet accepted
+//               where a block is full
+//
+// Move-only. Destroying or overwriting one that still holds blocks is a bug -> CHECK: Cache::release it first.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/token_id.h"
+#include "kv/block_table.h"
+#include "kv/ids.h"
+
+namespace pagoda::kv {
+
+// Whether admit may answer WaitOn. Set to kNever by the scheduler once a ticket's deadline has passed: the tokens are recomputed.
+enum class Patience : uint8_t { kMayWait, kNever };
+
+class KvLease {
+ public:
+  KvLease() = default;
+  KvLease(ModelId model, CacheNamespace cache_namespace) : model_(model), namespace_(cache_namespace) {}
+  KvLease(KvLease&& other) noexcept { *this = std::move(other); }
+  KvLease& operator=(KvLease&& other) noexcept {
+    CHECK(!holds_blocks());
+    model_ = other.model_;
+    namespace_ = other.namespace_;
+    patience = other.patience;
+    tables_ = std::move(other.tables_);
+    token_ids_ = std::move(other.token_ids_);
+    n_committed_ = std::exchange(other.n_committed_, 0);
+    other.tables_.clear();
+    other.token_ids_.clear();
+    return *this;
+  }
+  KvLease(const KvLease&) = delete;
+  KvLease& operator=(const KvLease&) = delete;
+  ~KvLease() { CHECK(!holds_blocks()); }
+
+  ModelId model() const { return model_; }
+  const CacheNamespace& cache_namespace() const { return namespace_; }
+  int32_t n_committed() const { return n_committed_; }
+  int32_t n_written() const { return static_cast<int32_t>(token_ids_.size()); }
+  // The tokens that the blocks hold, by position: [n_written].
+  std::span<const TokenId> token_ids() const { return token_ids_; }
+  // [blocks_for(n_written)]; kNoBlock where a window group dropped it. Empty before the first admit. Valid until the next call to Cache.
+  std::span<const BlockId> blocks(GroupId group) const {
+    return group.value < tables_.size() ? std::span<const BlockId>(tables_[group.value].blocks)
+                                        : std::span<const BlockId>();
+  }
+  bool holds_blocks() const {
+    for (const BlockTable& table : tables_) {
+      if (table.n_held() > 0) return true;
+    }
+    return false;
+  }
+
+  Patience patience = Patience::kMayWait;
+
+ private:
+  friend class Cache;
+
+  ModelId model_;
+  CacheNamespace namespace_;
+  std::vector<BlockTable> tables_;  // by GroupId
+  std::vector<TokenId> token_ids_;
+  int32_t n_committed_ = 0;
+};
+
+}  // namespace pagoda::kv

@@ -1,0 +1,145 @@
+// Scheduler: continuous batching over every loaded model. It decides which rows run next and asks each model's cache for room; it never
+// sees a tensor, so it runs on a fake executor and clock too.
+//
+//   loop { next_step(plan); <build batch, run, sample>; commit_step(plan, outcomes); finish(...) for those that ended }
+//
+// A step belongs to one model (models take turns) and holds its decodes first, then prefill chunks, under a token budget.
+// Out of blocks: who waits, waits; who runs takes the blocks of the last in line (OrderPolicy), who then recomputes. A sequence that
+// could not fit even alone is refused at submit, or ends with FinishReason::kLength when it has grown that far.
+// Owns: sequences and their leases.   Invariants: (1) one plan in flight at most.  (2) whoever holds blocks is running or set aside.
+// (3) the first in line is never without rows for want of blocks: always progress.   check_integrity(): tests and idle.
+// Threads: engine thread only; stats() from any thread.   Errors: refusals are a Status; per-sequence failures are outcomes.
+// Cost: O(running + new blocks) per step; a plan's vectors are reused, nothing else is allocated but the growth of token lists and tables.
+// Source: Yu et al. 2022 (Orca), Agrawal et al. 2024 (Sarathi-Serve).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "kv/cache.h"
+#include "kv/snapshot.h"
+#include "sched/order_policy.h"
+#include "sched/sequence.h"
+#include "sched/step_plan.h"
+
+namespace pagoda::sched {
+
+enum class KvReuse : uint8_t {
+  kOn,
+  kOff,  // after every sampled token the blocks are given back, and the whole prefix is computed again (--kv-cache off)
+};
+
+struct SchedConfig {
+  int32_t step_tokens = 512;   // rows of one step; decodes come first, but prefills always get a tenth
+  int32_t chunk_tokens = 0;    // the most rows of one prefill chunk; 0: what the step has left
+  int32_t max_running = 256;   // sequences of one model that compute at once
+  int32_t max_waiting = 1024;  // of all models; submit refuses beyond
+  KvReuse kv_reuse = KvReuse::kOn;
+
+  // The most rows that a plan can have.
+  int32_t max_step_rows() const;
+};
+
+struct SchedStats {
+  uint64_t running = 0;    // sequences, now
+  uint64_t waiting = 0;    // sequences, now; preempted ones included
+  uint64_t submitted = 0;  // sequences, ever; likewise below
+  uint64_t finished = 0;
+  uint64_t preemptions = 0;
+  uint64_t steps = 0;
+  uint64_t computed_tokens = 0;  // rows of committed steps
+  uint64_t sampled_tokens = 0;
+};
+
+class Scheduler {
+ public:
+  // The clock, the policy and every cache must outlive the scheduler. Requires positive limits in the config.
+  Scheduler(const SchedConfig& config, const Clock& clock, const OrderPolicy& policy);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Requires a model id not added before. All caches share one pool.
+  void add_model(kv::Cache& cache);
+
+  // Puts a sequence in line. Any time. Requires an id never used before.
+  // Errors: kNotFound (model), kInvalidArgument (empty prompt), kResourceExhausted (the prompt cannot fit in the whole budget),
+  // kOverloaded (the line is full).
+  Status submit(SequenceSpec spec);
+
+  // Fills `plan` with what to run now; plan.empty() if nothing can. Requires that the last non-empty plan was committed.
+  void next_step(StepPlan& plan);
+
+  // Reports that the step ran: one outcome per plan.rows, in their order. Commits the K and V, appends sampled tokens, ends failed
+  // sequences. Requires the plan that next_step filled last.
+  void commit_step(const StepPlan& plan, std::span<const StepOutcome> outcomes);
+
+  // Ends a sequence and frees its blocks: at once, or in commit_step if it is in the plan that runs. Any time; unknown ids are ignored.
+  void finish(SeqId seq, FinishReason reason);
+  void cancel(SeqId seq) { finish(seq, FinishReason::kCancelled); }
+
+  // What the ticket's owner reports; unknown tickets are ignored.
+  void complete(kv::TicketId ticket);
+  // When next_step should be asked again though nothing else happens: the earliest deadline of a ticket.
+  std::optional<int64_t> wake_us() const;
+
+  // Null once it ended. Valid until the next call.
+  const Sequence* find(SeqId seq) const;
+  bool idle() const { return sequences_.empty(); }
+  SchedStats stats() const { return snapshot_.load(); }
+
+  Status check_integrity() const;
+
+ private:
+  // The sequences of one model, both lines in policy order.
+  struct ModelLine {
+    kv::Cache* cache = nullptr;
+    std::deque<Sequence*> waiting;
+    std::vector<Sequence*> running;
+  };
+  enum class Grant : uint8_t { kRows, kSetAside, kNoSpace, kEnded };
+
+  void plan_model(ModelLine& line, StepPlan& plan);
+  void plan_decodes(ModelLine& line, StepPlan& plan);
+  int32_t plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan);
+  void plan_starts(ModelLine& line, int32_t budget, StepPlan& plan);
+  bool may_start(const ModelLine& line, const Sequence& seq) const;
+  int32_t chunk_of(const Sequence& seq, int32_t budget) const;
+  Grant grant(ModelLine& line, Sequence& seq, int32_t n_tokens, StepPlan& plan);
+  Grant make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan);
+  void add_rows(Sequence& seq, StepPlan& plan);
+
+  Sequence* last_holder(const Sequence& except) const;
+  void preempt(Sequence& victim, StepPlan& plan);
+  void set_aside(Sequence& seq, const kv::WaitOn& wait);
+  void resume(Sequence& seq);
+  void wake_late();
+  void commit_rows(Sequence& seq, const SeqRows& rows, const StepOutcome& outcome);
+  void enqueue(ModelLine& line, Sequence& seq);
+  void erase(Sequence& seq, FinishReason reason);
+  ModelLine& line_of(const Sequence& seq);
+  void publish();
+
+  SchedConfig config_;
+  const Clock& clock_;
+  const OrderPolicy& policy_;
+  std::vector<ModelLine> lines_;
+  size_t turn_ = 0;  // index of the line that plans first
+  std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> planned_;     // of the plan in flight, by row; null where the sequence ended meanwhile
+  std::vector<Sequence*> set_aside_;   // those with waiting_on
+  const Sequence* blocked_ = nullptr;  // first in line of those that found no room: nobody behind it may start
+  uint64_t next_order_ = 0;
+  bool in_flight_ = false;
+  SchedStats stats_;
+  kv::Snapshot<SchedStats> snapshot_;
+};
+
+}  // namespace pagoda::sched

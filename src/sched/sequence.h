@@ -1,0 +1,106 @@
+// Sequence: one token stream and its hold on the cache, as the scheduler sees it. No text, no tensors, no sampler.
+//
+//   tokens     [prompt ............ | generated ......]
+//   positions  [0 ........ n_computed) [n_computed ...... n_tokens)     the second part is what the next steps compute
+//
+//   waiting -> prefilling -> decoding -> finished       preempted: its blocks are gone, its tokens are not; it computes them again
+//      ^___________ preempted <-|                       and continues with the token it would have sampled anyway
+//
+// Units: tokens and positions (int32), microseconds of the scheduler's clock.   Owned by: Scheduler.   Threads: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/id.h"
+#include "base/token_id.h"
+#include "kv/cache.h"
+#include "kv/ids.h"
+#include "kv/lease.h"
+
+namespace pagoda::sched {
+
+using SeqId = Id<struct SeqIdTag, uint64_t>;
+
+enum class SeqState : uint8_t { kWaiting, kPrefilling, kDecoding, kPreempted, kFinished };
+
+enum class FinishReason : uint8_t {
+  kNone,       // not finished
+  kStop,       // end token, stop string or stop id
+  kLength,     // max_tokens, the context, or the memory for it, is used up
+  kCancelled,  // the client went away
+  kFailed,     // this sequence's computation failed
+};
+
+// Which rows' logits the engine wants besides the row that samples.
+enum class PromptLogits : uint8_t {
+  kNone,
+  kAll,  // every position once (prompt logprobs, eval)
+};
+
+// What intake decides about a sequence. Plain data.
+struct SequenceSpec {
+  SeqId id;
+  kv::ModelId model;
+  kv::CacheNamespace cache_namespace;
+  std::vector<TokenId> prompt;
+  PromptLogits prompt_logits = PromptLogits::kNone;
+  int32_t priority = 0;  // recorded for the policies to come
+  int64_t arrival_us = 0;
+  int64_t deadline_us = 0;  // 0: none
+};
+
+class Sequence {
+ public:
+  // `order`: place in the line of all submissions.
+  Sequence(SequenceSpec spec, uint64_t order);
+
+  SeqId id() const { return id_; }
+  kv::ModelId model() const { return lease.model(); }
+  uint64_t order() const { return order_; }
+  int32_t priority() const { return priority_; }
+  int64_t arrival_us() const { return arrival_us_; }
+  int64_t deadline_us() const { return deadline_us_; }
+  PromptLogits prompt_logits() const { return prompt_logits_; }
+
+  SeqState state() const { return state_; }
+  FinishReason finish_reason() const { return finish_reason_; }
+  bool is_running() const { return state_ == SeqState::kPrefilling || state_ == SeqState::kDecoding; }
+
+  // Prompt and generated tokens, by position.
+  std::span<const TokenId> tokens() const { return tokens_; }
+  int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
+  int32_t n_prompt() const { return n_prompt_; }
+  int32_t n_computed() const { return lease.n_committed(); }
+  int32_t n_to_compute() const { return n_tokens() - n_computed(); }
+  // Positions [0, n_logits_done) have had their logits delivered; a recomputation does not deliver them again.
+  int32_t n_logits_done() const { return n_logits_done_; }
+
+  // Transitions; any other one is a bug -> CHECK.
+  void start();                // waiting, preempted -> prefilling
+  void rows_done();            // after commit: positions [0, n_computed) are delivered
+  void append(TokenId token);  // prefilling, decoding -> decoding: the token sampled at the last position
+  void recompute();            // decoding -> prefilling: its blocks were given back by design (KvReuse::kOff)
+  void preempt();              // prefilling, decoding, waiting with blocks -> preempted, once its blocks are returned
+  void finish(FinishReason reason);  // any but finished -> finished
+
+  kv::KvLease lease;
+  std::optional<kv::WaitOn> waiting_on;  // set aside until then, in whatever state
+
+ private:
+  SeqId id_;
+  uint64_t order_;
+  std::vector<TokenId> tokens_;
+  int32_t n_prompt_;
+  int32_t n_logits_done_ = 0;
+  int32_t priority_;
+  int64_t arrival_us_;
+  int64_t deadline_us_;
+  PromptLogits prompt_logits_;
+  SeqState state_ = SeqState::kWaiting;
+  FinishReason finish_reason_ = FinishReason::kNone;
+};
+
+}  // namespace pagoda::sched
