@@ -195,7 +195,10 @@ void widen_row(DType type, const std::byte* bits, int64_t n_elements, float* out
   }
 }
 
-void expand_cell(const QuantCell& cell, bool minimum, float* out) {
+}  // namespace
+
+void expand_cell(DType type, const QuantCell& cell, float* out) {
+  const bool minimum = has_minimum(type);
   for (int half = 0; half < 2; ++half) {
     const float scale = cell.d * static_cast<float>(cell.sc[half]);
     const float offset = cell.c * static_cast<float>(cell.m[half]);
@@ -205,8 +208,6 @@ void expand_cell(const QuantCell& cell, bool minimum, float* out) {
     }
   }
 }
-
-}  // namespace
 
 void decode_cell(DType type, const std::byte* row_blocks, int64_t cell_index, QuantCell* out) {
   with_block(type, [&]<typename Block>(const Block*) {
@@ -222,12 +223,11 @@ void dequantize_row(DType type, const std::byte* blocks, int64_t n_elements, flo
   with_block(type, [&]<typename Block>(const Block*) {
     const int64_t cells = info(type).block_elements / kCellElements;
     const auto* block = reinterpret_cast<const Block*>(blocks);
-    const bool minimum = has_minimum(type);
     QuantCell cell;
     for (int64_t i = 0; i < n_elements; i += kCellElements) {
       const int64_t index = i / kCellElements;
       decode(block[index / cells], index % cells, &cell);
-      expand_cell(cell, minimum, out + i);
+      expand_cell(type, cell, out + i);
     }
   });
 }

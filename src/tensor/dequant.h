@@ -32,6 +32,9 @@ constexpr bool has_minimum(DType type) {
 // Cell `cell_index` of the row that starts at row_blocks (bytes, unaligned). Requires a quantized type (CHECK).
 void decode_cell(DType type, const std::byte* row_blocks, int64_t cell_index, QuantCell* out);
 
+// The 32 elements that a cell means.
+void expand_cell(DType type, const QuantCell& cell, float* out);
+
 // out[0..n_elements) from the row's blocks. Requires a whole number of blocks (CHECK). `blocks` and `out` may not
 // overlap.
 void dequantize_row(DType type, const std::byte* blocks, int64_t n_elements, float* out);

@@ -1,0 +1,115 @@
+// The definition of matmul, quantize_rows and gather_row: one output, one column after the other.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/table.h"
+#include "tensor/dequant.h"
+#include "tensor/panel.h"
+
+namespace pagoda::kernels::ref {
+namespace {
+
+using tensor::kCellCols;
+using tensor::kPanelRows;
+using tensor::PanelMatrix;
+using tensor::QuantCell;
+
+void quantize_cell(const float* x, int8_t* q, float* d, int16_t* sums16) {
+  float amax = 0.0F;
+  for (int i = 0; i < kCellCols; ++i) amax = std::fabs(x[i]) > amax ? std::fabs(x[i]) : amax;
+  *d = amax / 127.0F;
+  sums16[0] = sums16[1] = 0;
+  for (int i = 0; i < kCellCols; ++i) {
+    float v = *d == 0.0F ? 0.0F : x[i] / *d;
+    v = v < 127.0F ? v : 127.0F;  // also what a NaN becomes
+    v = v > -127.0F ? v : -127.0F;
+    q[i] = static_cast<int8_t>(std::lrint(v));
+    sums16[i / 16] = static_cast<int16_t>(sums16[i / 16] + q[i]);
+  }
+}
+
+void quantize_rows(const float* x, int ld, Range rows, Range cols, QuantRows out) {
+  for (int row = rows.begin; row < rows.end; ++row) {
+    const auto at = static_cast<size_t>(row) * static_cast<size_t>(out.n_cols);
+    const float* x_row = x + static_cast<size_t>(row) * static_cast<size_t>(ld);
+    for (int col = cols.begin; col < cols.end; col += kCellCols) {
+      const size_t to = at + static_cast<size_t>(col);
+      quantize_cell(x_row + col, out.q + to, out.d + to / kCellCols, out.sums16 + to / 16);
+    }
+  }
+}
+
+// One row of activations against one row of weights.
+float dot_int8(const QuantCell* w, const QuantRows& x, int row, bool minimum) {
+  const size_t n_cells = static_cast<size_t>(x.n_cols) / kCellCols;
+  const int8_t* q = x.q + static_cast<size_t>(row) * static_cast<size_t>(x.n_cols);
+  const float* d = x.d + static_cast<size_t>(row) * n_cells;
+  float acc = 0.0F;
+  for (size_t cell = 0; cell < n_cells; ++cell, ++w) {
+    int32_t scaled = 0;
+    int32_t offset = 0;
+    for (int half = 0; half < 2; ++half) {
+      int32_t dot = 0;
+      int32_t sum = 0;
+      for (int i = 16 * half; i < 16 * half + 16; ++i) {
+        const int32_t a = q[cell * kCellCols + static_cast<size_t>(i)];
+        dot += w->codes[i] * a;
+        sum += a;
+      }
+      scaled += w->sc[half] * dot;
+      offset += w->m[half] * sum;
+    }
+    acc = std::fma(static_cast<float>(scaled), w->d * d[cell], acc);
+    if (minimum) acc = std::fma(static_cast<float>(offset), w->c * d[cell], acc);
+  }
+  return acc;
+}
+
+void matmul_int8(const PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y, int ld_y,
+                 std::byte* scratch) {
+  auto* cells = reinterpret_cast<QuantCell*>(scratch);
+  const int n_cells = w.n_cols / kCellCols;
+  for (int n = panels.begin * kPanelRows; n < std::min(panels.end * kPanelRows, w.n_rows); ++n) {
+    for (int i = 0; i < n_cells; ++i) {
+      tensor::unpack_panel_cell(w.dtype, w.n_cols, w.panel(n / kPanelRows), i, n % kPanelRows, &cells[i]);
+    }
+    for (int row = rows.begin; row < rows.end; ++row) {
+      y[static_cast<size_t>(row) * static_cast<size_t>(ld_y) + static_cast<size_t>(n)] =
+          dot_int8(cells, x.quant, row, tensor::has_minimum(w.dtype));
+    }
+  }
+}
+
+void matmul_f32(const PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y, int ld_y,
+                std::byte* scratch) {
+  auto* weights = reinterpret_cast<float*>(scratch);
+  for (int n = panels.begin * kPanelRows; n < std::min(panels.end * kPanelRows, w.n_rows); ++n) {
+    tensor::dequantize_panel_row(w, n, weights);
+    for (int row = rows.begin; row < rows.end; ++row) {
+      const float* x_row = x.x + static_cast<size_t>(row) * static_cast<size_t>(x.ld);
+      float acc = 0.0F;
+      for (int k = 0; k < w.n_cols; ++k) acc = std::fma(weights[k], x_row[k], acc);
+      y[static_cast<size_t>(row) * static_cast<size_t>(ld_y) + static_cast<size_t>(n)] = acc;
+    }
+  }
+}
+
+void matmul_in_int8(const PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y, int ld_y,
+                    std::byte* scratch) {
+  return tensor::is_float(w.dtype) ? matmul_f32(w, panels, x, rows, y, ld_y, scratch)
+                                   : matmul_int8(w, panels, x, rows, y, ld_y, scratch);
+}
+
+}  // namespace
+}  // namespace pagoda::kernels::ref
+
+namespace pagoda::kernels {
+
+void fill_matmul_ref(KernelTable& table) {
+  table.quantize_rows = ref::quantize_rows;
+  table.matmul[static_cast<size_t>(Arithmetic::kInt8)] = ref::matmul_in_int8;
+  table.matmul[static_cast<size_t>(Arithmetic::kF32)] = ref::matmul_f32;
+  table.gather_row = tensor::dequantize_panel_row;
+}
+
+}  // namespace pagoda::kernels

@@ -1,0 +1,24 @@
+// Who fills which entries of a KernelTable. Internal to kernels: others ask kernel_table(isa).
+// Each function lives at the end of its instruction set's source file, outside the target region, and is called only by dispatch.cc.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace pagoda::kernels {
+
+// matmul, gather_row, quantize_rows.
+void fill_matmul_ref(KernelTable& table);
+void fill_matmul_avx2(KernelTable& table);
+void fill_matmul_avx512(KernelTable& table);
+
+// rms_norm, add, add_bias, scale, gated, rope, softcap, argmax, log_sum_exp.
+void fill_rows_ref(KernelTable& table);
+void fill_rows_avx2(KernelTable& table);
+void fill_rows_avx512(KernelTable& table);
+
+// kv_write, attention_span, attention_merge, attention_finish.
+void fill_attention_ref(KernelTable& table);
+void fill_attention_avx2(KernelTable& table);
+void fill_attention_avx512(KernelTable& table);
+
+}  // namespace pagoda::kernels

@@ -1,0 +1,41 @@
+// Repack: a weight matrix of a file into the kernels' panels (tensor/panel.h), losslessly.
+// Units: rows and columns in elements, bytes otherwise.   Owns: RepackedMatrix owns its bytes (huge pages from 2 MiB up).
+// Threads: repack_panels() touches only its own panels; the caller splits the range over threads, and pages land near the thread
+// that first writes them.   Errors: shapes that no panel can hold and byte counts that do not fit are kUnsupported / kBadFile.
+// Cost: reads every byte once, writes every byte once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/error.h"
+#include "tensor/aligned_buffer.h"
+#include "tensor/dtype.h"
+#include "tensor/panel.h"
+
+namespace pagoda::weights {
+
+struct RepackedMatrix {
+  tensor::AlignedBuffer buffer;
+  tensor::PanelMatrix view;  // of buffer; stays valid when the RepackedMatrix is moved
+};
+
+// A row-major matrix as it lies in a file: n_rows rows of row_bytes(dtype, n_cols), unaligned.
+struct FileMatrix {
+  tensor::DType dtype = tensor::DType::kF32;
+  int64_t n_rows = 0;
+  int64_t n_cols = 0;
+  std::span<const std::byte> bytes;
+};
+
+// Zeroed panels for the matrix, checked to be something that repack_panels can fill.
+Result<RepackedMatrix> allocate_panels(const FileMatrix& source);
+
+// Fills panels [begin, end) of `target`, which allocate_panels made for `source`.
+void repack_panels(const FileMatrix& source, int begin, int end, RepackedMatrix& target);
+
+// Both, on the calling thread.
+Result<RepackedMatrix> repack(const FileMatrix& source);
+
+}  // namespace pagoda::weights
