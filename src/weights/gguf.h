@@ -125,9 +125,13 @@ class Gguf {
   };
 
   Gguf() = default;
-  Status add_part(Part part);
-  Status open_other_parts(const std::filesystem::path& first, uint64_t n_parts);
+  static Result<Gguf> map_part(const std::filesystem::path& path);
+  static Result<Gguf> parse_part(Part part);
+  Status append_other_parts(const std::string& first, uint64_t n_parts);
+  Status append(Gguf part);
   Status check_tensor_count() const;
+  template <typename T>
+  Result<std::optional<T>> get_integer(std::string_view key, std::string_view wanted) const;
   tl::unexpected<Error> wrong_type(std::string_view key, const GgufValue& value, std::string_view wanted) const;
 
   uint32_t version_ = 0;
