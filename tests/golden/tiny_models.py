@@ -247,6 +247,11 @@ def types_of(m):
     return embed, None if output == "-" else output, [rest] * m["layers"]
 
 
+def vocab_size(name):
+    kind, *arguments = shape_of(name)["vocab"]
+    return (bpe_vocab(*arguments) if kind == "bpe" else spm_vocab(*arguments))[0]
+
+
 def metadata_of(name, m, vocab_metadata, n_vocab):
     arch = m["arch"]
     per_arch = [
