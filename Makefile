@@ -18,7 +18,7 @@ run: build model ## the same, then chat in the terminal (or make run ARGS='"a pr
 	$(PAGODA) run $(MODEL) $(ARGS)
 
 build: setup ## build one preset into build/PRESET
-	@cmake --preset $(PRESET) --log-level=WARNING
+	@cmake --preset $(PRESET) --log-level=WARNING >/dev/null
 	@cmake --build --preset $(PRESET) -j $(JOBS) $(TARGET)
 
 test: ## everything a change must pass, in under 25 minutes on 2 cores
