@@ -59,6 +59,16 @@ struct GroupLayout {
 // Bytes of one token of one KV head: K or V in a format, scales included.
 size_t token_head_bytes(KvType type, int head_dim);
 
+// Where element (slot, dim) of a head's K or V lies, counted in elements from the part's start.
+constexpr size_t k_index(KvType type, int slot, int dim) {
+  const int packed = type == KvType::kInt8 ? 4 : 2;
+  return static_cast<size_t>((dim / packed * kBlockTokens + slot) * packed + dim % packed);
+}
+constexpr size_t v_index(KvType type, int head_dim, int slot, int dim) {
+  if (type == KvType::kInt8) return static_cast<size_t>(slot * head_dim + dim);
+  return static_cast<size_t>((slot / 2 * head_dim + dim) * 2 + slot % 2);
+}
+
 std::string to_string(LayerFormat format);  // "bf16", "q8", "k16v8", "k8v16"
 
 }  // namespace pagoda::kv

@@ -1,0 +1,8 @@
+// Closes what avx2/begin.h opened.
+}  // namespace pagoda::kernels::avx2
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PAGODA_SIMD

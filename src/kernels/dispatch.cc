@@ -1,0 +1,112 @@
+// Which instruction sets there are, their names, and one table for each.
+#include <xmmintrin.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/isa_detect.h"
+#include "kernels/table.h"
+
+namespace pagoda::kernels {
+namespace {
+
+constexpr Isa kAllIsas[] = {Isa::kRef, Isa::kAvx2, Isa::kAvx512};
+
+struct Filler {
+  void (*matmul)(KernelTable&);
+  void (*rows)(KernelTable&);
+  void (*attention)(KernelTable&);
+};
+
+constexpr Filler kFillers[] = {
+    {fill_matmul_ref, fill_rows_ref, fill_attention_ref},
+};
+
+KernelTable make_table(Isa isa) {
+  KernelTable table{};
+  table.isa = isa;
+  const Filler& filler = kFillers[static_cast<int>(isa)];
+  filler.matmul(table);
+  filler.rows(table);
+  filler.attention(table);
+  return table;
+}
+
+bool is_supported(Isa isa) {
+  const std::vector<Isa> isas = supported_isas();
+  return std::find(isas.begin(), isas.end(), isa) != isas.end();
+}
+
+std::string supported_names() {
+  std::string names = "auto";
+  for (const Isa isa : supported_isas()) names.append(", ").append(to_string(isa));
+  return names;
+}
+
+}  // namespace
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> isas = isas_of(read_cpu_words());
+  isas.resize(1);  // until the vector tables are there
+  return isas;
+}
+
+Isa best_isa() { return supported_isas().back(); }
+
+const KernelTable& kernel_table(Isa isa) {
+  CHECK(is_supported(isa));
+  static const KernelTable tables[] = {make_table(Isa::kRef)};
+  return tables[static_cast<int>(isa)];
+}
+
+std::string_view to_string(Isa isa) {
+  switch (isa) {
+    case Isa::kRef:
+      return "ref";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::kInt8:
+      return "int8";
+    case Arithmetic::kF32:
+      return "f32";
+  }
+  return "unknown";
+}
+
+Result<Isa> parse_isa(std::string_view name) {
+  if (name == "auto") return best_isa();
+  for (const Isa isa : kAllIsas) {
+    if (name != to_string(isa)) continue;
+    if (is_supported(isa)) return isa;
+    return fail(ErrorCode::kUnsupported, "this machine cannot run instruction set '{}'; it has: {}", name,
+                supported_names());
+  }
+  return fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}'; this machine has: {}", name,
+              supported_names());
+}
+
+Result<Arithmetic> parse_arithmetic(std::string_view name) {
+  if (name == "auto" || name == "int8") return Arithmetic::kInt8;
+  if (name == "f32") return Arithmetic::kF32;
+  if (name == "bf16") {
+    return fail(ErrorCode::kUnsupported, "arithmetic 'bf16' is not built yet; use auto, int8 or f32");
+  }
+  return fail(ErrorCode::kInvalidArgument, "unknown arithmetic '{}'; use auto, int8 or f32", name);
+}
+
+void set_float_mode() {
+  constexpr unsigned kExceptionsMasked = 0x1F80;  // and round to nearest even
+  constexpr unsigned kFlushToZero = 0x8000;
+  constexpr unsigned kDenormalsAreZero = 0x0040;
+  _mm_setcsr(kExceptionsMasked | kFlushToZero | kDenormalsAreZero);
+}
+
+}  // namespace pagoda::kernels

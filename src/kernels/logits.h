@@ -1,0 +1,32 @@
+// log(sum(exp(x))) over fixed tiles, folded left to right in double: what each instruction set does with its own tile_sum. Internal.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/math.h"
+
+namespace pagoda::kernels {
+
+inline constexpr int kLogitsTile = 1024;
+
+// One tile: its maximum and the sum of exp(x - max) in 16 lanes and the fixed tree; {-inf, 0} if nothing is above -inf.
+struct TileSum {
+  float max;
+  float sum;
+};
+
+inline double fold_tiles(TileSum (*tile_sum)(const float*, int), const float* x, int n) {
+  float max = -std::numeric_limits<float>::infinity();
+  double sum = 0.0;
+  for (int begin = 0; begin < n; begin += kLogitsTile) {
+    const TileSum tile = tile_sum(x + begin, std::min(kLogitsTile, n - begin));
+    if (tile.sum == 0.0f) continue;
+    const float highest = tile.max > max ? tile.max : max;
+    sum = sum * exp_f32(max - highest) + static_cast<double>(tile.sum) * exp_f32(tile.max - highest);
+    max = highest;
+  }
+  return sum > 0.0 ? max + log_f64(sum) : static_cast<double>(max);
+}
+
+}  // namespace pagoda::kernels

@@ -1,0 +1,192 @@
+// Cache writes and attention: the definition, in plain loops.
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/attention_args.h"
+#include "kernels/int8_rule.h"
+#include "kernels/math.h"
+#include "kernels/ref/lanes.h"
+#include "kernels/table.h"
+#include "tensor/float16.h"
+
+namespace pagoda::kernels::ref {
+namespace {
+
+using kv::KvType;
+
+float largest_magnitude(const float* x, int n) {
+  float amax = 0.0f;
+  for (int i = 0; i < n; ++i) amax = std::fabs(x[i]) > amax ? std::fabs(x[i]) : amax;
+  return amax;
+}
+
+template <typename Index>
+void write_int8(const float* x, int head_dim, std::byte* part, uint16_t* scale, Index index) {
+  *scale = kv_scale(largest_magnitude(x, head_dim));
+  const float s = tensor::f16_to_f32(*scale);
+  for (int i = 0; i < head_dim; ++i) part[index(i)] = static_cast<std::byte>(quantize_i8(x[i], s));
+}
+
+template <typename Index>
+void write_bf16(const float* x, int head_dim, std::byte* part, Index index) {
+  uint16_t* to = reinterpret_cast<uint16_t*>(part);
+  for (int i = 0; i < head_dim; ++i) to[index(i)] = tensor::f32_to_bf16(x[i]);
+}
+
+void kv_write(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head, int slot) {
+  const auto k_at = [&](int dim) { return kv::k_index(layer.format.k, slot, dim); };
+  const auto v_at = [&](int dim) { return kv::v_index(layer.format.v, head_dim, slot, dim); };
+  if (layer.format.k == KvType::kInt8) {
+    write_int8(k, head_dim, head, reinterpret_cast<uint16_t*>(head + layer.k_scales) + slot, k_at);
+  } else {
+    write_bf16(k, head_dim, head, k_at);
+  }
+  if (layer.format.v == KvType::kInt8) {
+    write_int8(v, head_dim, head + layer.v, reinterpret_cast<uint16_t*>(head + layer.v_scales) + slot, v_at);
+  } else {
+    write_bf16(v, head_dim, head + layer.v, v_at);
+  }
+}
+
+// One token of the view, in elements and scales; a bf16 part has scale 1.
+struct Token {
+  const kv::KvView& view;
+  int block;
+  int slot;
+
+  Token(const AttentionArgs& args, int span, int token)
+      : view(args.kv), block(span * kSpanBlocks + token / kv::kBlockTokens), slot(token % kv::kBlockTokens) {}
+
+  int k_i8(int dim) const {
+    return reinterpret_cast<const int8_t*>(view.k(block))[kv::k_index(KvType::kInt8, slot, dim)];
+  }
+  float k(int dim) const {
+    if (view.layer.format.k == KvType::kInt8) return static_cast<float>(k_i8(dim));
+    return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(view.k(block))[kv::k_index(KvType::kBf16, slot, dim)]);
+  }
+  float v(int dim) const {
+    const size_t at = kv::v_index(view.layer.format.v, view.head_dim, slot, dim);
+    if (view.layer.format.v == KvType::kInt8) {
+      return static_cast<float>(reinterpret_cast<const int8_t*>(view.v(block))[at]);
+    }
+    return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(view.v(block))[at]);
+  }
+  float k_scale() const {
+    return view.layer.format.k == KvType::kInt8 ? tensor::f16_to_f32(view.k_scales(block)[slot]) : 1.0f;
+  }
+  float v_scale() const {
+    return view.layer.format.v == KvType::kInt8 ? tensor::f16_to_f32(view.v_scales(block)[slot]) : 1.0f;
+  }
+};
+
+// A query as q.K takes it: int8 per head row (int8 arithmetic over int8 K), else f32.
+struct Query {
+  const float* q;
+  bool is_int8;
+  float amount;  // scale, times the query's own scale where it is int8
+  float own_scale = 1.0f;
+
+  Query(const AttentionArgs& args, Arithmetic arithmetic, int row)
+      : q(args.q + args.row_offset[row]),
+        is_int8(arithmetic == Arithmetic::kInt8 && args.kv.layer.format.k == KvType::kInt8),
+        amount(args.scale) {
+    if (!is_int8) return;
+    own_scale = largest_magnitude(q, args.kv.head_dim) / 127.0f;
+    amount = own_scale * args.scale;
+  }
+
+  float dot(const Token& token, int head_dim) const {
+    if (is_int8) {
+      int32_t sum = 0;
+      for (int d = 0; d < head_dim; ++d) sum += quantize_i8(q[d], own_scale) * token.k_i8(d);
+      return static_cast<float>(sum);
+    }
+    float sum = 0.0f;
+    for (int d = 0; d < head_dim; ++d) sum = std::fma(q[d], token.k(d), sum);
+    return sum;
+  }
+};
+
+// score = dot * (amount * s_k), then the softcap.
+float score(const AttentionArgs& args, const Query& query, const Token& token) {
+  const float s = query.dot(token, args.kv.head_dim) * (query.amount * token.k_scale());
+  return args.softcap == 0.0f ? s : softcap_f32(s, args.softcap);
+}
+
+void attend_row(const AttentionArgs& args, Arithmetic arithmetic, int span, int row, float* partial) {
+  const Range seen = visible_tokens(args, row, span);
+  float* out = partial + kPartialHeader;
+  for (int d = 0; d < args.kv.head_dim; ++d) out[d] = 0.0f;
+  partial[0] = kMinusInfinity;
+  partial[1] = 0.0f;
+  if (seen.size() == 0) return;
+
+  const Query query(args, arithmetic, row);
+  float scores[kSpanTokens];
+  float max = kMinusInfinity;
+  for (int t = seen.begin; t < seen.end; ++t) {
+    scores[t] = score(args, query, Token(args, span, t));
+    max = scores[t] > max ? scores[t] : max;
+  }
+  max = max + 0.0f;  // one zero
+  LaneSum sum;
+  for (int t = seen.begin; t < seen.end; ++t) {
+    const Token token(args, span, t);
+    const float p = exp_f32(scores[t] - max);
+    float& lane = sum.lane[t % LaneSum::kLanes];
+    lane = lane + p;
+    const float w = p * token.v_scale();
+    for (int d = 0; d < args.kv.head_dim; ++d) out[d] = std::fma(w, token.v(d), out[d]);
+  }
+  partial[0] = max;
+  partial[1] = sum.total();
+}
+
+template <Arithmetic kArithmetic>
+void attention_span(const AttentionArgs& args, int span, float* partial, std::byte*) {
+  for (int r = 0; r < args.n_rows; ++r) {
+    attend_row(args, kArithmetic, span, r, partial + r * partial_size(args.kv.head_dim));
+  }
+}
+
+// m = max; a = exp(m_into - m), b = exp(m_next - m);  x = fma(x_next, b, x_into * a) for l and O.
+void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
+  const int size = partial_size(head_dim);
+  for (int r = 0; r < n_rows; ++r, into += size, next += size) {
+    if (next[0] == kMinusInfinity) continue;
+    if (into[0] == kMinusInfinity) {
+      std::memcpy(into, next, static_cast<size_t>(size) * sizeof(float));
+      continue;
+    }
+    const float max = into[0] > next[0] ? into[0] : next[0];
+    const float a = exp_f32(into[0] - max);
+    const float b = exp_f32(next[0] - max);
+    into[0] = max;
+    for (int i = 1; i < size; ++i) into[i] = std::fma(next[i], b, into[i] * a);
+  }
+}
+
+// A row that saw nothing gets zeros.
+void attention_finish(const AttentionArgs& args, const float* partial) {
+  for (int r = 0; r < args.n_rows; ++r, partial += partial_size(args.kv.head_dim)) {
+    float* out = args.out + args.row_offset[r];
+    const float sum = partial[1] == 0.0f ? 1.0f : partial[1];
+    for (int d = 0; d < args.kv.head_dim; ++d) out[d] = partial[kPartialHeader + d] / sum;
+  }
+}
+
+}  // namespace
+}  // namespace pagoda::kernels::ref
+
+namespace pagoda::kernels {
+
+void fill_attention_ref(KernelTable& table) {
+  table.kv_write = ref::kv_write;
+  table.attention_span[static_cast<int>(Arithmetic::kInt8)] = ref::attention_span<Arithmetic::kInt8>;
+  table.attention_span[static_cast<int>(Arithmetic::kF32)] = ref::attention_span<Arithmetic::kF32>;
+  table.attention_merge = ref::attention_merge;
+  table.attention_finish = ref::attention_finish;
+}
+
+}  // namespace pagoda::kernels

@@ -1,0 +1,142 @@
+// Rows of activations and logits: the definition, in plain loops.
+#include <cmath>
+#include <limits>
+
+#include "kernels/logits.h"
+#include "kernels/math.h"
+#include "kernels/ref/lanes.h"
+#include "kernels/table.h"
+
+namespace pagoda::kernels::ref {
+namespace {
+
+const float* row_of(const float* x, int ld, int row) { return x + static_cast<ptrdiff_t>(row) * ld; }
+float* row_of(float* x, int ld, int row) { return x + static_cast<ptrdiff_t>(row) * ld; }
+
+// Fused: the squares into their lane. Then ((x * inverse) * weight), inverse = 1 / sqrt(sum / n_cols + eps).
+void rms_norm(const float* x, int ld_x, const float* weight, float eps, int n_cols, Range rows, float* out,
+              int ld_out) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const float* in = row_of(x, ld_x, r);
+    float* to = row_of(out, ld_out, r);
+    LaneSum squares;
+    for (int i = 0; i < n_cols; ++i) {
+      float& lane = squares.lane[i % LaneSum::kLanes];
+      lane = std::fma(in[i], in[i], lane);
+    }
+    const float mean = squares.total() / static_cast<float>(n_cols);
+    const float inverse = 1.0f / std::sqrt(mean + eps);
+    for (int i = 0; i < n_cols; ++i) to[i] = (in[i] * inverse) * weight[i];
+  }
+}
+
+void add(float* x, int ld_x, const float* y, int ld_y, int n_cols, Range rows) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    float* to = row_of(x, ld_x, r);
+    const float* from = row_of(y, ld_y, r);
+    for (int i = 0; i < n_cols; ++i) to[i] = to[i] + from[i];
+  }
+}
+
+void add_bias(float* x, int ld, const float* bias, int n_cols, Range rows) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    float* to = row_of(x, ld, r);
+    for (int i = 0; i < n_cols; ++i) to[i] = to[i] + bias[i];
+  }
+}
+
+void scale(float* x, int ld, float factor, int n_cols, Range rows) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    float* to = row_of(x, ld, r);
+    for (int i = 0; i < n_cols; ++i) to[i] = to[i] * factor;
+  }
+}
+
+template <float (*kActivation)(float)>
+void gated(const float* gate, const float* up, int ld_in, int n_cols, Range rows, float* out, int ld_out) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const float* g = row_of(gate, ld_in, r);
+    const float* u = row_of(up, ld_in, r);
+    float* to = row_of(out, ld_out, r);
+    for (int i = 0; i < n_cols; ++i) to[i] = kActivation(g[i]) * u[i];
+  }
+}
+
+// (a, b) -> (a cos - b sin, b cos + a sin); every product is rounded.
+void rotate(float* a, float* b, const float* cos_sin) {
+  const float c = cos_sin[0];
+  const float s = cos_sin[1];
+  const float old_a = *a;
+  const float old_b = *b;
+  *a = old_a * c - old_b * s;
+  *b = old_b * c + old_a * s;
+}
+
+template <RopeStyle kStyle>
+void rope(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float* table, const int32_t* position,
+          Range rows) {
+  const int half = rope_dim / 2;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const float* angles = row_of(table, rope_dim, position[r]);
+    for (int h = 0; h < n_heads; ++h) {
+      float* head = row_of(x, ld, r) + h * head_dim;
+      for (int i = 0; i < half; ++i) {
+        const bool adjacent = kStyle == RopeStyle::kAdjacent;
+        rotate(head + (adjacent ? 2 * i : i), head + (adjacent ? 2 * i + 1 : i + half), angles + 2 * i);
+      }
+    }
+  }
+}
+
+void softcap(float* x, int n, float cap) {
+  for (int i = 0; i < n; ++i) x[i] = softcap_f32(x[i], cap);
+}
+
+int argmax(const float* x, int n) {
+  int best = 0;
+  float highest = -std::numeric_limits<float>::infinity();
+  for (int i = 0; i < n; ++i) {
+    if (x[i] > highest) {
+      highest = x[i];
+      best = i;
+    }
+  }
+  return best;
+}
+
+// A tile's sum of exp(x - its maximum), in 16 lanes.
+TileSum tile_sum(const float* x, int n) {
+  TileSum tile{.max = -std::numeric_limits<float>::infinity(), .sum = 0.0f};
+  for (int i = 0; i < n; ++i) tile.max = x[i] > tile.max ? x[i] : tile.max;
+  if (tile.max == -std::numeric_limits<float>::infinity()) return tile;
+  LaneSum sum;
+  for (int i = 0; i < n; ++i) {
+    float& lane = sum.lane[i % LaneSum::kLanes];
+    lane = lane + exp_f32(x[i] - tile.max);
+  }
+  tile.sum = sum.total();
+  return tile;
+}
+
+double log_sum_exp(const float* x, int n) { return fold_tiles(tile_sum, x, n); }
+
+}  // namespace
+}  // namespace pagoda::kernels::ref
+
+namespace pagoda::kernels {
+
+void fill_rows_ref(KernelTable& table) {
+  table.rms_norm = ref::rms_norm;
+  table.add = ref::add;
+  table.add_bias = ref::add_bias;
+  table.scale = ref::scale;
+  table.gated[static_cast<int>(Activation::kSilu)] = ref::gated<silu_f32>;
+  table.gated[static_cast<int>(Activation::kGeluTanh)] = ref::gated<gelu_tanh_f32>;
+  table.rope[static_cast<int>(RopeStyle::kAdjacent)] = ref::rope<RopeStyle::kAdjacent>;
+  table.rope[static_cast<int>(RopeStyle::kHalves)] = ref::rope<RopeStyle::kHalves>;
+  table.softcap = ref::softcap;
+  table.argmax = ref::argmax;
+  table.log_sum_exp = ref::log_sum_exp;
+}
+
+}  // namespace pagoda::kernels
