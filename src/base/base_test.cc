@@ -42,6 +42,9 @@ TEST(DigestTest, KnownVectors) {
   EXPECT_EQ(to_hex(hmac_sha256(bytes_of("Jefe"), bytes_of("what do ya want for nothing?"))),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
   EXPECT_EQ(to_hex(xxh3_64({})), "2d06800538d394c2");
+  // RFC 3720 B.4: 32 bytes of zeroes.
+  EXPECT_EQ(crc32c(std::vector<std::byte>(32)), 0x8A9136AAu);
+  EXPECT_EQ(crc32c(bytes_of("c"), crc32c(bytes_of("ab"))), crc32c(bytes_of("abc")));
   Xxh3Stream stream;
   stream.update(bytes_of("ab"));
   stream.update(bytes_of("c"));

@@ -1,5 +1,6 @@
 #include "base/digest.h"
 
+#include <isa-l/crc.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
@@ -14,6 +15,11 @@ uint64_t xxh3_64(std::span<const std::byte> bytes, uint64_t seed) { return XXH3_
 Hash128 xxh3_128(std::span<const std::byte> bytes, uint64_t seed) {
   const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
   return {hash.low64, hash.high64};
+}
+
+// The library's register holds the complement of the usual value.
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed) {
+  return ~crc32_iscsi(reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data())), static_cast<int>(bytes.size()), ~seed);
 }
 
 Sha256 sha256(std::span<const std::byte> bytes) {

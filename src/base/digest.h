@@ -17,6 +17,9 @@ struct Hash128 {
 uint64_t xxh3_64(std::span<const std::byte> bytes, uint64_t seed = 0);
 Hash128 xxh3_128(std::span<const std::byte> bytes, uint64_t seed = 0);
 
+// CRC-32C (Castagnoli), as in iSCSI; seeds chain: crc32c(b, crc32c(a)) == crc32c(ab).
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed = 0);
+
 using Sha256 = std::array<std::byte, 32>;
 Sha256 sha256(std::span<const std::byte> bytes);
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);

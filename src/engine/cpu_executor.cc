@@ -1,0 +1,92 @@
+#include <cstring>
+
+#include "engine/executor.h"
+#include "models/forward.h"
+
+namespace pagoda::engine {
+namespace {
+
+// One model as this executor runs it.
+struct Instance {
+  const models::Model* model;
+  models::ForwardPlan plan;
+  models::Workspace workspace;
+};
+
+class CpuExecutor final : public Executor {
+ public:
+  CpuExecutor(std::vector<Instance> instances, BlockStore& store, ThreadPool& pool, const kernels::KernelTable& kernels,
+              kernels::Arithmetic arithmetic)
+      : instances_(std::move(instances)), store_(store), pool_(pool), kernels_(kernels), arithmetic_(arithmetic) {}
+
+  std::span<const SampleResult> run(std::span<const kv::BlockOp> ops, const models::Batch& batch) override {
+    for (const kv::BlockOp& op : ops) apply(op, batch.model);
+    find_blocks(batch);
+    Instance& instance = instances_[batch.model.value];
+    {
+      const ThreadPool::Step step(pool_);
+      const models::ExecContext context{kernels_, arithmetic_, pool_, instance.workspace};
+      models::Forward forward(batch, addresses_, instance.plan, context);
+      instance.model->forward(forward);
+    }
+    return collect(batch, instance);
+  }
+
+  BlockStore& store() override { return store_; }
+
+ private:
+  void apply(const kv::BlockOp& op, kv::ModelId model) {
+    std::byte* to = store_.address(model, op.group, op.block);
+    const size_t bytes = store_.block_bytes(model, op.group);
+    switch (op.kind) {
+      case kv::BlockOpKind::kZero: std::memset(to, 0, bytes); break;
+      case kv::BlockOpKind::kCopy: std::memcpy(to, store_.address(model, op.group, op.source), bytes); break;
+    }
+  }
+
+  void find_blocks(const models::Batch& batch) {
+    addresses_.resize(batch.groups.size());
+    for (size_t g = 0; g < batch.groups.size(); ++g) {
+      addresses_[g].clear();
+      for (const kv::BlockId block : batch.groups[g].blocks) {
+        addresses_[g].push_back(block.is_none() ? nullptr : store_.address(batch.model, kv::GroupId(static_cast<uint32_t>(g)), block));
+      }
+    }
+  }
+
+  std::span<const SampleResult> collect(const models::Batch& batch, const Instance& instance) {
+    const auto vocab = static_cast<size_t>(instance.model->config().vocab_size);
+    results_.clear();
+    for (size_t i = 0; i < batch.samples.size(); ++i) {
+      const std::span<const float> logits(instance.workspace.logits + i * vocab, vocab);
+      const int greedy = kernels_.argmax(logits.data(), static_cast<int>(vocab));
+      const bool whole = batch.samples[i].mode == models::SampleMode::kLogits;
+      results_.push_back({batch.samples[i].row, TokenId(greedy), whole ? logits : std::span<const float>()});
+    }
+    return results_;
+  }
+
+  std::vector<Instance> instances_;  // by ModelId
+  BlockStore& store_;
+  ThreadPool& pool_;
+  const kernels::KernelTable& kernels_;
+  const kernels::Arithmetic arithmetic_;
+  models::BlockAddresses addresses_;
+  std::vector<SampleResult> results_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_cpu_executor(std::vector<const models::Model*> models, BlockStore& store, ThreadPool& pool,
+                                                    const kernels::KernelTable& kernels, kernels::Arithmetic arithmetic,
+                                                    ExecutorLimits limits) {
+  std::vector<Instance> instances;
+  for (const models::Model* model : models) {
+    TRY_ASSIGN(models::Workspace workspace,
+               models::Workspace::make(model->config(), limits.max_rows, limits.max_samples, pool.n_workers()));
+    instances.push_back({model, models::ForwardPlan(model->config(), model->groups()), std::move(workspace)});
+  }
+  return std::make_unique<CpuExecutor>(std::move(instances), store, pool, kernels, arithmetic);
+}
+
+}  // namespace pagoda::engine
