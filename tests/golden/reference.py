@@ -4,7 +4,7 @@
     reference.py logits MODEL --ids FILE|LIST [--top 20]     top logits after the last token
     reference.py nll    MODEL --ids FILE|LIST                mean natural-log loss of tokens 2..n
     reference.py greedy MODEL --ids FILE|LIST [-n 32]        greedy continuation (recomputes everything each step)
-    reference.py make   --tiny FOLDER --real FOLDER [NAME]   fills in values/NAME.json (default: all models)
+    reference.py make [--tiny FOLDER] [--real FOLDER] [NAME]   fills in values/NAME.json (default: all models)
 
 Run by hand after `pip install numpy gguf`; the tests only read the values it wrote. Weights are float32 as the gguf
 package dequantizes them; all arithmetic on them is float64, so the values stand for exact float32 inference.
@@ -232,10 +232,11 @@ def last_position(forward, ids, count=20):
     return {"top": top_of(logits, count), "range": round(float(logits.max() - logits.min()), 6)}
 
 
-def make(name, path):
+def make(name, path, kv_format):
     """Fills in values/NAME.json: for each prompt the top logits and the range, for the text the mean loss."""
-    forward = Forward(Model(path))
+    forward = Forward(Model(path), kv_format)
     values = json.loads((HERE / "values" / f"{name}.json").read_text())
+    values["kv_format"] = kv_format
     values["prompts"] = [
         {"name": p["name"], "ids": p["ids"], **last_position(forward, p["ids"])} for p in values["prompts"]
     ]
@@ -257,10 +258,11 @@ def main():
     parser.add_argument("--real", type=Path)
     args = parser.parse_intermixed_args()
     if args.command == "make":
-        folders = [folder for folder in (args.tiny, args.real) if folder]
-        for path in sorted(path for folder in folders for path in folder.glob("*.gguf")):
-            if not args.model or path.stem in args.model:
-                make(path.stem, path)
+        # Random weights magnify the rounding of a bf16 cache, so the generated models' values include it.
+        for folder, kv_format in ((args.tiny, "bf16"), (args.real, "f32")):
+            for path in sorted(folder.glob("*.gguf")) if folder else []:
+                if not args.model or path.stem in args.model:
+                    make(path.stem, path, kv_format)
         return 0
     forward, ids = Forward(Model(args.model[0]), args.kv_format, args.activations), parse_ids(args.ids)
     if args.command == "logits":
