@@ -116,12 +116,13 @@ class BlockPool {
   Slot& slot_of(BlockId block) { return extents_[block.extent()].slots[block.slot()]; }
   const Slot& slot_of(BlockId block) const { return extents_[block.extent()].slots[block.slot()]; }
   size_t extents_wanted(const BlockNeed& need, uint32_t free_blocks) const;
-  uint32_t deal_extent(ClassId size_class);
+  bool deal_extent(ClassId size_class);
   void return_extent(uint32_t index);
   void link_back(SizeClass& size_class, uint32_t index);
   void unlink(SizeClass& size_class, uint32_t index);
   void publish() { snapshot_.store(stats_); }
   Status check_extent(uint32_t index) const;
+  Status check_lists() const;
 
   PoolConfig config_;
   std::vector<Extent> extents_;

@@ -6,13 +6,14 @@
 // A step belongs to one model (models take turns) and holds its decodes first, then prefill chunks, under a token budget.
 // Out of blocks: who waits, waits; who runs takes the blocks of the last in line (OrderPolicy), who then recomputes. A sequence that
 // could not fit even alone is refused at submit, or ends with FinishReason::kLength when it has grown that far.
-// Owns: sequences and their leases.   Invariants: (1) one plan in flight at most.  (2) whoever holds blocks is running or set aside.
+// Owns: sequences and their leases.   Invariants: (1) one plan in flight at most.  (2) whoever holds blocks is running, or was set aside.
 // (3) the first in line is never without rows for want of blocks: always progress.   check_integrity(): tests and idle.
 // Threads: engine thread only; stats() from any thread.   Errors: refusals are a Status; per-sequence failures are outcomes.
 // Cost: O(running + new blocks) per step; a plan's vectors are reused, nothing else is allocated but the growth of token lists and tables.
 // Source: Yu et al. 2022 (Orca), Agrawal et al. 2024 (Sarathi-Serve).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -104,7 +105,12 @@ class Scheduler {
     std::deque<Sequence*> waiting;
     std::vector<Sequence*> running;
   };
+  struct Planned {
+    Sequence* seq = nullptr;
+    FinishReason end = FinishReason::kNone;  // asked for while the step runs
+  };
   enum class Grant : uint8_t { kRows, kSetAside, kNoSpace, kEnded };
+  enum class Room : uint8_t { kAskAgain, kNone, kEnded };
 
   void plan_model(ModelLine& line, StepPlan& plan);
   void plan_decodes(ModelLine& line, StepPlan& plan);
@@ -113,19 +119,25 @@ class Scheduler {
   bool may_start(const ModelLine& line, const Sequence& seq) const;
   int32_t chunk_of(const Sequence& seq, int32_t budget) const;
   Grant grant(ModelLine& line, Sequence& seq, int32_t n_tokens, StepPlan& plan);
-  Grant make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan);
+  Room make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan);
   void add_rows(Sequence& seq, StepPlan& plan);
 
   Sequence* last_holder(const Sequence& except) const;
   void preempt(Sequence& victim, StepPlan& plan);
+  void block(const Sequence& seq);
   void set_aside(Sequence& seq, const kv::WaitOn& wait);
   void resume(Sequence& seq);
-  void wake_late();
-  void commit_rows(Sequence& seq, const SeqRows& rows, const StepOutcome& outcome);
-  void enqueue(ModelLine& line, Sequence& seq);
+  void resume_late();
+  void commit_rows(ModelLine& line, Sequence& seq, const SeqRows& rows, const StepOutcome& outcome);
   void erase(Sequence& seq, FinishReason reason);
-  ModelLine& line_of(const Sequence& seq);
+  ModelLine* find_line(kv::ModelId model);
+  template <typename Line>
+  void insert_in_order(Line& line, Sequence& seq) const {
+    const auto before = [this](const Sequence* a, const Sequence* b) { return policy_.before(*a, *b); };
+    line.insert(std::upper_bound(line.begin(), line.end(), &seq, before), &seq);
+  }
   void publish();
+  Status check_line(const ModelLine& line) const;
 
   SchedConfig config_;
   const Clock& clock_;
@@ -133,8 +145,9 @@ class Scheduler {
   std::vector<ModelLine> lines_;
   size_t turn_ = 0;  // index of the line that plans first
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;
-  std::vector<Sequence*> planned_;     // of the plan in flight, by row; null where the sequence ended meanwhile
+  std::vector<Planned> planned_;       // of the plan in flight, by index in plan.rows
   std::vector<Sequence*> set_aside_;   // those with waiting_on
+  std::vector<Sequence*> pinned_;      // in a waiting line and holding blocks, since they were set aside there
   const Sequence* blocked_ = nullptr;  // first in line of those that found no room: nobody behind it may start
   uint64_t next_order_ = 0;
   bool in_flight_ = false;

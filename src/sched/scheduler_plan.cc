@@ -1,0 +1,191 @@
+// Scheduler, the planning half: what runs next, and whose blocks it takes.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "sched/scheduler.h"
+
+namespace pagoda::sched {
+
+void Scheduler::next_step(StepPlan& plan) {
+  CHECK(!in_flight_);
+  plan.clear();
+  planned_.clear();
+  resume_late();
+  for (size_t i = 0; i < lines_.size() && plan.empty(); ++i) {
+    const size_t index = (turn_ + i) % lines_.size();
+    plan.model = lines_[index].cache->model();
+    plan_model(lines_[index], plan);
+    if (!plan.empty()) turn_ = (index + 1) % lines_.size();
+  }
+  in_flight_ = !plan.empty();
+  publish();
+}
+
+void Scheduler::plan_model(ModelLine& line, StepPlan& plan) {
+  plan_decodes(line, plan);
+  const int32_t n_decodes = static_cast<int32_t>(plan.rows.size());
+  int32_t budget = std::max(config_.step_tokens - n_decodes, std::max(1, config_.step_tokens / 10));
+  budget = plan_prefills(line, budget, plan);
+  plan_starts(line, budget, plan);
+  if (plan.empty()) plan.block_ops.clear();  // their blocks were taken back
+}
+
+// In the loops below grant() removes nothing in front of index i: victims stand behind, and an ended sequence is the one at i.
+void Scheduler::plan_decodes(ModelLine& line, StepPlan& plan) {
+  for (size_t i = 0; i < line.running.size();) {
+    Sequence& seq = *line.running[i];
+    const bool wants_row = seq.state() == SeqState::kDecoding && !seq.waiting_on;
+    if (!wants_row || grant(line, seq, 1, plan) != Grant::kEnded) ++i;
+  }
+}
+
+// Returns what is left of the budget.
+int32_t Scheduler::plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan) {
+  for (size_t i = 0; i < line.running.size() && budget > 0;) {
+    Sequence& seq = *line.running[i];
+    if (seq.state() != SeqState::kPrefilling || seq.waiting_on) {
+      ++i;
+      continue;
+    }
+    const Grant grant_given = grant(line, seq, chunk_of(seq, budget), plan);
+    if (grant_given == Grant::kRows) budget -= plan.rows.back().n_tokens;
+    if (grant_given != Grant::kEnded) ++i;
+  }
+  return budget;
+}
+
+void Scheduler::plan_starts(ModelLine& line, int32_t budget, StepPlan& plan) {
+  for (size_t i = 0; i < line.waiting.size() && budget > 0;) {
+    if (line.running.size() >= static_cast<size_t>(config_.max_running)) return;
+    Sequence& seq = *line.waiting[i];
+    if (seq.waiting_on) {
+      ++i;
+      continue;
+    }
+    if (!may_start(line, seq)) return block(seq);
+    switch (grant(line, seq, chunk_of(seq, budget), plan)) {
+      case Grant::kRows:
+        budget -= plan.rows.back().n_tokens;
+        line.waiting.erase(line.waiting.begin() + static_cast<ptrdiff_t>(i));
+        std::erase(pinned_, &seq);
+        insert_in_order(line.running, seq);
+        seq.start();
+        break;
+      case Grant::kSetAside:
+        ++i;
+        break;
+      case Grant::kNoSpace:
+        return;
+      case Grant::kEnded:
+        break;
+    }
+  }
+}
+
+// Nobody overtakes one who waits for room. Whoever starts has room for all it knows by now, and leaves the others a block each to
+// grow into: starting only to be preempted at once is work for nothing. Where nobody runs, it may try in any case.
+bool Scheduler::may_start(const ModelLine& line, const Sequence& seq) const {
+  if (blocked_ && policy_.before(*blocked_, seq)) return false;
+  if (std::ranges::all_of(lines_, [](const ModelLine& other) { return other.running.empty(); })) return true;
+  const int32_t chunk = chunk_of(seq, config_.step_tokens);
+  return line.cache->has_room(seq.lease, seq.n_tokens(), chunk, static_cast<uint32_t>(line.running.size()));
+}
+
+int32_t Scheduler::chunk_of(const Sequence& seq, int32_t budget) const {
+  const int32_t most = config_.chunk_tokens > 0 ? std::min(config_.chunk_tokens, budget) : budget;
+  return std::min(seq.n_to_compute(), most);
+}
+
+// Asks the cache for room for the sequence's next n tokens, and puts them in the plan.
+Scheduler::Grant Scheduler::grant(ModelLine& line, Sequence& seq, int32_t n_tokens, StepPlan& plan) {
+  CHECK(n_tokens > 0);
+  for (;;) {
+    const kv::Admission answer = line.cache->admit(seq.lease, seq.tokens(), n_tokens, plan.block_ops);
+    if (std::holds_alternative<kv::Granted>(answer)) {
+      add_rows(seq, plan);
+      return Grant::kRows;
+    }
+    if (const auto* wait = std::get_if<kv::WaitOn>(&answer)) {
+      set_aside(seq, *wait);
+      return Grant::kSetAside;
+    }
+    const Room room = make_room(seq, n_tokens, plan);
+    if (room != Room::kAskAgain) return room == Room::kNone ? Grant::kNoSpace : Grant::kEnded;
+  }
+}
+
+// After NoSpace: takes the blocks of the last in line, if that one stands behind `seq`. Who only waits takes none from who runs.
+// When nobody else holds any, the chunk is too long for the budget; and if it is one token, so is the sequence.
+Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan) {
+  Sequence* victim = last_holder(seq);
+  if (!victim && n_tokens > 1) {
+    n_tokens /= 2;
+    return Room::kAskAgain;
+  }
+  if (!victim) {
+    plan.ended.push_back({seq.id(), FinishReason::kLength});
+    erase(seq, FinishReason::kLength);
+    return Room::kEnded;
+  }
+  if (policy_.before(seq, *victim) && (seq.is_running() || !victim->is_running())) {
+    preempt(*victim, plan);
+    return Room::kAskAgain;
+  }
+  block(seq);
+  return Room::kNone;
+}
+
+// The rows are what the cache granted: where it found tokens already computed, the first position is behind them.
+void Scheduler::add_rows(Sequence& seq, StepPlan& plan) {
+  if (blocked_ == &seq) blocked_ = nullptr;
+  SeqRows rows{
+      .seq = seq.id(), .first_position = seq.n_computed(), .n_tokens = seq.lease.n_written() - seq.n_computed()};
+  if (seq.prompt_logits() == PromptLogits::kAll) {
+    rows.n_logits = std::clamp(seq.lease.n_written() - seq.n_logits_done(), 0, rows.n_tokens);
+  }
+  if (seq.lease.n_written() == seq.n_tokens()) {
+    rows.sampling = Sampling::kLastRow;
+    rows.n_logits = std::max(rows.n_logits, 1);
+  }
+  plan.rows.push_back(rows);
+  planned_.push_back({.seq = &seq});
+}
+
+// Of all that hold blocks, the last in line; null if only `except` does.
+Sequence* Scheduler::last_holder(const Sequence& except) const {
+  Sequence* last = nullptr;
+  const auto consider = [&](Sequence* seq) {
+    if (seq == &except || !seq->lease.holds_blocks()) return false;
+    if (!last || policy_.before(*last, *seq)) last = seq;
+    return true;
+  };
+  for (const ModelLine& line : lines_) {
+    for (auto seq = line.running.rbegin(); seq != line.running.rend() && !consider(*seq); ++seq) {
+    }
+  }
+  for (Sequence* seq : pinned_) consider(seq);
+  return last;
+}
+
+void Scheduler::preempt(Sequence& victim, StepPlan& plan) {
+  ModelLine& line = *find_line(victim.model());
+  line.cache->release(victim.lease);
+  victim.lease.patience = kv::Patience::kMayWait;
+  if (victim.waiting_on) resume(victim);
+  const auto planned = std::ranges::find(planned_, &victim, &Planned::seq);
+  if (planned != planned_.end()) {
+    plan.rows.erase(plan.rows.begin() + (planned - planned_.begin()));
+    planned_.erase(planned);
+  }
+  std::erase(pinned_, &victim);
+  if (victim.is_running()) {
+    std::erase(line.running, &victim);
+    insert_in_order(line.waiting, victim);
+  }
+  victim.preempt();
+  plan.preempted.push_back(victim.id());
+  ++stats_.preemptions;
+}
+
+}  // namespace pagoda::sched
