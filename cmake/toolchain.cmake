@@ -6,13 +6,16 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
+file(RELATIVE_PATH source_from_build ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})  # messages name src/..., wherever the build is
+add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -ffile-prefix-map=${source_from_build}=)
 add_compile_options(-Wall -Wextra -Werror -Wno-psabi -ffp-contract=off -fno-math-errno -fno-omit-frame-pointer)
 include_directories(${CMAKE_SOURCE_DIR}/src)
 
 find_program(CCACHE ccache)
-if(CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+if(CCACHE)  # paths below the source folder are cached as relative ones, so another clone or build folder finds them too
+  set(ccache_launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${ccache_launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_launcher})
 endif()
 find_program(MOLD mold)
 if(MOLD)
