@@ -1,4 +1,6 @@
-add_custom_target(fuzzers)  # every *_fuzz program
+add_custom_target(fuzzers)     # every *_fuzz program
+add_custom_target(unit_tests)  # every *_test program, and the fuzzers that ctest replays
+add_dependencies(unit_tests fuzzers)
 
 # pagoda_folder(NAME [LINK libs...]): src/NAME becomes library pagoda_NAME; its *_test.cc one program NAME_test (one ctest
 # each), its *_bench.cc one program NAME_bench, and each *_fuzz.cc a program of its own (libFuzzer, or a corpus replay).
@@ -26,6 +28,7 @@ function(pagoda_folder name)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE pagoda_${name} GTest::gmock GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE PAGODA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    add_dependencies(unit_tests ${name}_test)
     add_test(NAME ${name}_test COMMAND ${name}_test --gtest_brief=1)
   endif()
   if(benches)
