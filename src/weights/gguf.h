@@ -1,10 +1,11 @@
 // Gguf: a GGUF file (version 2 or 3, one file or all parts of a split model) mapped read-only, with typed metadata and
 // a tensor table. Every count, offset, size, string, array and alignment has been checked: the spans and views handed
-// out lie inside the mapping and live as long as the Gguf (moving it keeps them valid). Units: bytes, elements. Shapes
-// are row-major as papers write them: GGUF's dimensions reversed, so the last one is contiguous. Threads: const methods
-// from any thread; drop() from one at a time. Errors: kBadFile with file:offset for malformed bytes, kUnsupported for
-// version 1, kNotFound and kIo from the file system. Cost: opening is O(metadata + tensors), no tensor byte is read;
-// memory is bounded by a small multiple of the metadata's size. Source: the GGUF specification (ggml project).
+// out lie inside the mapping and live as long as the Gguf (moving it keeps them valid).
+// Units: bytes, elements. Shapes are row-major as papers write them: GGUF's dimensions reversed, the last contiguous.
+// Threads: const methods from any thread; drop() from one at a time.
+// Errors: kBadFile with file:offset for malformed bytes, kUnsupported for version 1, kNotFound and kIo from the system.
+// Cost: opening is O(metadata + tensors), no tensor byte is read; memory is a small multiple of the metadata's size.
+// Source: the GGUF specification (ggml project).
 #pragma once
 
 #include <array>

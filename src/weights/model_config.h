@@ -1,19 +1,16 @@
-// ModelConfig: the numbers of a model, read from GGUF metadata and checked, so that every product of them fits int64
-// and every division is exact. TokenizerMetadata: the tokenizer's part of the same metadata, also alone
-// (vocabulary-only files). Units: elements, tokens.   Owns: the few vectors; views point into the Gguf, which must
-// outlive them. Errors: kUnsupported names the feature and what is supported; kBadFile names the key and its
-// file:offset. Source: key names from the GGUF specification; defaults and derived numbers as llama.cpp
-// (src/models/*.cpp, llama-context.cpp).
+// ModelConfig: the numbers of a model, read from GGUF metadata and checked: every product of them fits int64, every
+// division is exact. The tokenizer's part of the metadata: tokenizer_metadata.h.
+// Units: elements, tokens.     Owns everything it holds.
+// Errors: kUnsupported names the feature and what is supported; kBadFile names the key and its file:offset.
+// Source: key names from the GGUF specification; defaults and derived numbers as llama.cpp has them (src/models/*.cpp).
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
-#include "base/token_id.h"
 #include "weights/gguf.h"
 
 namespace pagoda::weights {
@@ -30,9 +27,8 @@ std::string_view to_string(RopeScaling scaling);
 
 // Pair i < dim/2 at position p turns by p * f(i), where f0(i) = freq_base^(-2i/dim) and
 //   none: f0    linear: f0 / factor    llama3: f0 / freq_factors[i]
-//   yarn: f0 * (r + (1 - r) / factor), r = ext_factor * ramp(i) between the beta_fast and beta_slow correction
-//   dimensions of
-//         original_context (Peng et al. 2023, YaRN sec. 3.2); cos and sin are multiplied by magnitude.
+//   yarn: f0 * (r + (1 - r) / factor) with r = ext_factor * ramp(i), the ramp falling from 1 to 0 between the correction
+//         dimensions of beta_fast and beta_slow (Peng et al. 2023, YaRN, sec. 3.2); cos and sin are times magnitude.
 // Local (sliding-window) layers use local_freq_base and no scaling.
 struct RopeConfig {
   RopeStyle style = RopeStyle::kHalves;
@@ -78,21 +74,5 @@ struct ModelConfig {
 
 // kUnsupported for other architectures and for experts, non-causal attention, unequal layers.
 Result<ModelConfig> read_model_config(const Gguf& gguf);
-
-struct TokenizerMetadata {
-  std::string_view model;  // "gpt2", "llama", ...
-  std::string_view pre;    // pre-tokenizer; empty if the file names none
-  std::vector<std::string_view> tokens;
-  std::vector<float> scores;  // as many as tokens, or none
-  std::vector<int32_t>
-      types;  // as many as tokens, or none; GGUF's 1 normal, 2 unknown, 3 control, 4 user, 5 unused, 6 byte
-  std::vector<std::string_view> merges;                 // "left right"
-  std::optional<TokenId> bos, eos, eot, eom, unk, pad;  // in range
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
-  std::string_view chat_template;  // empty if there is none
-};
-
-// kBadFile if there is no vocabulary, or its parts disagree.
-Result<TokenizerMetadata> read_tokenizer_metadata(const Gguf& gguf);
 
 }  // namespace pagoda::weights
