@@ -17,7 +17,7 @@ struct Header {
 struct HttpRequest {
   std::string method;  // as sent: methods are case-sensitive
   std::string target;  // as sent: path, maybe ? and query
-  std::string path;    // percent-decoded, without the query
+  std::string path;    // as sent, without the query
   std::string query;   // as sent, without the ?
   std::vector<Header> headers;
   std::string body;                                              // whole, chunks joined

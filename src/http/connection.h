@@ -1,0 +1,95 @@
+// Connection: one TCP connection's life: read, parse, hand over, write, and again. Requests are served one after the other; what a
+// pipelining client sends meanwhile waits in a bounded buffer.
+// Owned by itself while operations are pending (shared_ptr in every handler), listed by the server.
+// Threads: everything on its strand.     Errors: a peer's errors end the connection and nothing else.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "http/exchange.h"
+#include "http/request_parser.h"
+#include "http/server.h"
+
+namespace pagoda::http {
+
+// What all connections of a server share; const but for the flags.
+struct ConnectionContext {
+  HttpOptions options;
+  Router router;
+  std::string common_headers;  // whole lines
+  std::atomic<bool> draining{false};
+  std::atomic<size_t> active_requests{0};
+  std::atomic<size_t> live_connections{0};  // objects, closed ones too
+};
+
+class Connection final : public ExchangePeer, public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<ConnectionContext> context,
+             std::function<void(Connection*)> on_closed);
+  ~Connection() override;
+  void start();
+  // Any thread: closes if nothing runs, else after the answer.
+  void drain();
+  // Any thread: closes now.
+  void cut();
+
+  void post(std::function<void()> work) override;
+  void flush(const std::shared_ptr<Exchange>& exchange) override;
+
+ private:
+  // What the deadline timer is waiting for.
+  enum class Deadline { kNone, kIdle, kHead, kBody, kWrite, kLinger };
+
+  void read();
+  void on_read(size_t n_bytes);
+  void on_read_end(bool was_reset);
+  void close_unless_answering();
+  void process();
+  void dispatch(HttpRequest request);
+  HttpResponse answer_without_handler(const HttpRequest& request, const Router::Match& match) const;
+  void refuse(int status, const std::string& message);
+  void send_continue();
+  void write_some();
+  void on_written();
+  void finish_exchange(Exchange::Output::Then then);
+  void linger();
+  void close();
+  void arm(Deadline deadline);
+  void on_deadline();
+  void arm_keepalive();
+  void set_active(bool active);
+  std::shared_ptr<Exchange> make_exchange(const HttpRequest& request);
+
+  boost::asio::ip::tcp::socket socket_;
+  const std::shared_ptr<ConnectionContext> context_;
+  const std::function<void(Connection*)> on_closed_;
+  boost::asio::steady_timer deadline_timer_;
+  boost::asio::steady_timer keepalive_timer_;
+  Deadline deadline_ = Deadline::kNone;
+  RequestParser parser_;
+  std::string peer_;
+  std::array<char, 16 * 1024> read_buffer_;
+  std::string received_;                // not yet parsed
+  std::shared_ptr<Exchange> exchange_;  // the request being served, if one is
+  Exchange::Output output_;             // being written
+  size_t written_bytes_ = 0;            // of output_.bytes
+  std::chrono::steady_clock::time_point last_write_;
+  bool is_reading_ = false;
+  bool is_writing_ = false;
+  bool flush_again_ = false;  // more came while writing
+  bool is_resuming_ = false;  // about to look for the next request in received_
+  bool keepalive_armed_ = false;
+  bool is_active_ = false;     // counted in active_requests
+  bool peer_ended_ = false;    // sent its last byte
+  bool is_lingering_ = false;  // answered and shut down; what still comes is thrown away
+  bool is_closed_ = false;
+};
+
+}  // namespace pagoda::http

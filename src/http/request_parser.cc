@@ -1,0 +1,105 @@
+#include "http/request_parser.h"
+
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "http/url.h"
+
+namespace pagoda::http {
+namespace {
+
+namespace beast_http = boost::beast::http;
+
+int status_of(const boost::system::error_code& error) {
+  if (error == beast_http::error::header_limit) return 431;
+  if (error == beast_http::error::body_limit) return 413;
+  if (error == beast_http::error::bad_version) return 505;
+  return 400;
+}
+
+}  // namespace
+
+struct RequestParser::Impl {
+  beast_http::request_parser<beast_http::string_body> parser;
+};
+
+RequestParser::RequestParser(Limits limits) : limits_(limits) { start(); }
+RequestParser::~RequestParser() = default;
+
+void RequestParser::start() {
+  impl_ = std::make_unique<Impl>();
+  impl_->parser.eager(true);
+  impl_->parser.header_limit(static_cast<uint32_t>(limits_.head_bytes));
+  impl_->parser.body_limit(limits_.body_bytes);
+  state_ = State::kEmpty;
+  expect_continue_ = false;
+}
+
+void RequestParser::fail(int status, std::string message) {
+  state_ = State::kFailed;
+  failure_status_ = status;
+  failure_message_ = std::move(message);
+}
+
+size_t RequestParser::feed(std::string_view bytes) {
+  if (state_ == State::kDone || state_ == State::kFailed) return 0;
+  size_t consumed = 0;
+  if (state_ == State::kEmpty) {  // empty lines before a request are skipped (RFC 9112 sec. 2.2)
+    while (consumed < bytes.size() && (bytes[consumed] == '\r' || bytes[consumed] == '\n')) ++consumed;
+    if (consumed == bytes.size()) return consumed;
+    state_ = State::kHead;
+  }
+  auto& parser = impl_->parser;
+  boost::system::error_code error;
+  try {
+    while (consumed < bytes.size() && !parser.is_done()) {
+      const size_t n = parser.put(boost::asio::const_buffer(bytes.data() + consumed, bytes.size() - consumed), error);
+      consumed += n;
+      if (error || n == 0) break;
+    }
+  } catch (const std::exception& thrown) {
+    fail(400, thrown.what());
+    return consumed;
+  }
+  if (error && error != beast_http::error::need_more) {
+    const int status = status_of(error);
+    if (status == 413) {
+      fail(status, fmt::format("the body is larger than {} bytes", limits_.body_bytes));
+    } else if (status == 431) {
+      fail(status, fmt::format("the request's head is larger than {} bytes", limits_.head_bytes));
+    } else {
+      fail(status, fmt::format("malformed request: {}", error.message()));
+    }
+    return consumed;
+  }
+  if (parser.is_header_done() && state_ == State::kHead) {
+    state_ = State::kBody;
+    const auto& head = parser.get();
+    expect_continue_ = head.version() >= 11 && equal_ignoring_case(head[beast_http::field::expect], "100-continue");
+  }
+  if (parser.is_done()) state_ = State::kDone;
+  return consumed;
+}
+
+bool RequestParser::take_expect_continue() { return state_ == State::kBody && std::exchange(expect_continue_, false); }
+
+HttpRequest RequestParser::take() {
+  CHECK(state_ == State::kDone);
+  auto message = impl_->parser.release();
+  HttpRequest request;
+  request.method = message.method_string();
+  request.target = message.target();
+  const Target target = split_target(request.target);
+  request.path = target.path;
+  request.query = target.query;
+  for (const auto& field : message) request.headers.push_back({field.name_string(), field.value()});
+  request.body = std::move(message.body());
+  request.version = static_cast<int>(message.version());
+  request.keep_alive = message.keep_alive();
+  start();
+  return request;
+}
+
+}  // namespace pagoda::http

@@ -1,0 +1,235 @@
+#include "http/server.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <csignal>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "base/log.h"
+#include "http/connection.h"
+
+namespace pagoda::http {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+HttpResponse default_error(int status, std::string_view message) {
+  std::string body = R"({"error":{"message":")";
+  for (const char c : message) {
+    if (c == '"' || c == '\\') body += '\\';
+    body += static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f ? '?' : c;
+  }
+  body += "\"}}";
+  return {status, "application/json", {}, std::move(body)};
+}
+
+std::string cors_headers(const std::string& origin) {
+  if (origin.empty()) return {};
+  std::string lines =
+      fmt::format("Access-Control-Allow-Origin: {}\r\nAccess-Control-Expose-Headers: x-request-id\r\n", origin);
+  if (origin != "*") lines += "Vary: Origin\r\n";
+  return lines;
+}
+
+Result<tcp::endpoint> resolve(asio::io_context& io, const std::string& host, uint16_t port) {
+  error_code error;
+  if (const auto address = asio::ip::make_address(host, error); !error) return tcp::endpoint(address, port);
+  const auto found = tcp::resolver(io).resolve(host, std::to_string(port), error);
+  if (error || found.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "cannot resolve the host {}: {}; --host takes an address or a name of this machine", host,
+                error.message());
+  }
+  return found.begin()->endpoint();
+}
+
+tl::unexpected<Error> listen_error(const error_code& error, const tcp::endpoint& at) {
+  const std::string where = fmt::format("{}:{}", at.address().to_string(), at.port());
+  if (error == asio::error::address_in_use) {
+    return fail(ErrorCode::kIo,
+                "{} is in use by another program; stop it or choose another port with --port (0 takes a free one)",
+                where);
+  }
+  if (error == asio::error::access_denied) {
+    return fail(ErrorCode::kIo, "not allowed to listen on {}; choose a port above 1023 with --port", where);
+  }
+  if (error == boost::system::errc::address_not_available) {
+    return fail(ErrorCode::kIo, "{} is not an address of this machine; choose another with --host",
+                at.address().to_string());
+  }
+  return fail(ErrorCode::kIo, "cannot listen on {}: {}", where, error.message());
+}
+
+Result<tcp::acceptor> listen(asio::io_context& io, const HttpOptions& options) {
+  TRY_ASSIGN(const tcp::endpoint endpoint, resolve(io, options.host, options.port));
+  tcp::acceptor acceptor(io);
+  error_code error, ignored;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), ignored);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (error) return listen_error(error, endpoint);
+  return acceptor;
+}
+
+// Says 503 to a connection there is no room for. One short write into an empty socket buffer.
+void turn_away(tcp::socket socket, const ConnectionContext& context) {
+  const HttpResponse response = context.options.render_error(503, "too many connections");
+  const std::string bytes = fmt::format(
+      "HTTP/1.1 503 Service Unavailable\r\n{}Content-Type: {}\r\n{}Retry-After: 1\r\nConnection: "
+      "close\r\nContent-Length: {}\r\n\r\n{}",
+      date_header(), response.content_type, context.common_headers, response.body.size(), response.body);
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(bytes), ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+class AsioServer final : public HttpServer {
+ public:
+  AsioServer(HttpOptions options, Router router) : context_(std::make_shared<ConnectionContext>()) {
+    if (!options.render_error) options.render_error = default_error;
+    context_->common_headers = cors_headers(options.cors_origin);
+    context_->options = std::move(options);
+    context_->router = std::move(router);
+  }
+  ~AsioServer() override { stop(); }
+
+  Status start() {
+    TRY_ASSIGN(acceptor_, listen(io_, context_->options));
+    error_code ignored;
+    endpoint_ = acceptor_.local_endpoint(ignored);
+    accept();
+    for (int i = 0; i < context_->options.io_threads; ++i) threads_.emplace_back([this] { io_.run(); });
+    return {};
+  }
+
+  uint16_t port() const override { return endpoint_.port(); }
+  std::string url() const override {
+    const std::string host = endpoint_.address().to_string();
+    return fmt::format("http://{}:{}", endpoint_.address().is_v6() ? "[" + host + "]" : host, port());
+  }
+
+  void watch_signals(std::function<void(int)> callback) override {
+    error_code error;
+    signals_.add(SIGINT, error);
+    if (!error) signals_.add(SIGTERM, error);
+    if (error) LOG_WARN("cannot watch signals: {}", error.message());
+    wait_signal(std::move(callback));
+  }
+
+  void drain() override {
+    context_->draining = true;
+    for (const auto& connection : connections()) connection->drain();
+  }
+  size_t active_requests() const override { return context_->active_requests; }
+  void stop() override;
+
+ private:
+  void accept();
+  void on_accept(tcp::socket socket);
+  void wait_signal(std::function<void(int)> callback);
+  std::vector<std::shared_ptr<Connection>> connections();
+
+  asio::io_context io_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
+  std::shared_ptr<ConnectionContext> context_;
+  tcp::acceptor acceptor_{io_};
+  asio::steady_timer retry_{io_};
+  asio::signal_set signals_{io_};
+  tcp::endpoint endpoint_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::unordered_map<Connection*, std::weak_ptr<Connection>> open_;  // guarded by mutex_
+  bool is_stopping_ = false;                                         // guarded by mutex_
+};
+
+void AsioServer::accept() {
+  acceptor_.async_accept(asio::make_strand(io_), [this](error_code error, tcp::socket socket) {
+    if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
+    if (!error) {
+      on_accept(std::move(socket));
+      return accept();
+    }
+    LOG_WARN("cannot accept a connection: {}", error.message());  // out of descriptors, mostly: it passes
+    retry_.expires_after(std::chrono::milliseconds(100));
+    retry_.async_wait([this](error_code cancelled) {
+      if (!cancelled) accept();
+    });
+  });
+}
+
+void AsioServer::on_accept(tcp::socket socket) {
+  std::shared_ptr<Connection> connection;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_stopping_) return;
+    if (open_.size() < context_->options.max_connections) {
+      connection = std::make_shared<Connection>(std::move(socket), context_, [this](Connection* closed) {
+        const std::lock_guard inner(mutex_);
+        open_.erase(closed);
+      });
+      open_.emplace(connection.get(), connection);
+    }
+  }
+  if (!connection) return turn_away(std::move(socket), *context_);
+  connection->start();
+}
+
+void AsioServer::wait_signal(std::function<void(int)> callback) {
+  signals_.async_wait([this, callback = std::move(callback)](error_code error, int signal) {
+    if (error) return;
+    callback(signal);
+    wait_signal(callback);
+  });
+}
+
+std::vector<std::shared_ptr<Connection>> AsioServer::connections() {
+  std::vector<std::shared_ptr<Connection>> alive;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, weak] : open_) {
+    if (auto connection = weak.lock()) alive.push_back(std::move(connection));
+  }
+  return alive;
+}
+
+void AsioServer::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_stopping_, true)) return;
+  }
+  asio::post(io_, [this] {
+    error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+    signals_.cancel(ignored);
+  });
+  for (const auto& connection : connections()) connection->cut();
+  work_.reset();
+  for (std::thread& thread : threads_) thread.join();
+  // A Responder on another thread may have posted after the last io thread left: run that too, so that nothing outlives io_.
+  while (context_->live_connections > 0) {
+    io_.restart();
+    io_.poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Router router) {
+  auto server = std::make_unique<AsioServer>(std::move(options), std::move(router));
+  TRY(server->start());
+  return server;
+}
+
+}  // namespace pagoda::http
