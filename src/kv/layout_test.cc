@@ -1,0 +1,92 @@
+#include "kv/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kv/view.h"
+
+namespace pagoda::kv {
+namespace {
+
+constexpr LayerFormat kBf16{KvType::kBf16, KvType::kBf16};
+constexpr LayerFormat kQ8{KvType::kInt8, KvType::kInt8};
+constexpr LayerFormat kMixed{KvType::kBf16, KvType::kInt8};
+
+TEST(LayoutTest, BytesOfKnownModels) {
+  // SmolLM2-135M: 30 layers, 3 KV heads of 64. 132 bytes of values and scales per token and head pair at q8.
+  const std::vector<LayerFormat> q8(30, kQ8);
+  const GroupLayout smol = GroupLayout::make(3, 64, q8);
+  EXPECT_EQ(smol.block_bytes, 30u * 3 * 32 * 132);
+  EXPECT_EQ(smol.bytes_per_token(), 11880u);
+  // Llama-2 7B in 16 bits: 524,288 bytes a token, 1 GiB at 2,048 tokens.
+  const std::vector<LayerFormat> bf16(32, kBf16);
+  EXPECT_EQ(GroupLayout::make(32, 128, bf16).bytes_per_token() * 2048, size_t{1} << 30);
+}
+
+TEST(LayoutTest, PartsAreAlignedAndDisjoint) {
+  for (const int head_dim : {16, 32, 48, 64, 80, 96, 128, 256}) {
+    const std::vector<LayerFormat> formats{kBf16, kQ8, kMixed, {KvType::kInt8, KvType::kBf16}};
+    const GroupLayout group = GroupLayout::make(3, head_dim, formats);
+    size_t expected_offset = 0;
+    for (size_t i = 0; i < formats.size(); ++i) {
+      const LayerLayout& layer = group.layers[i];
+      EXPECT_EQ(layer.format, formats[i]);
+      EXPECT_EQ(layer.offset, expected_offset);
+      for (const size_t part : {layer.offset, layer.head_bytes, layer.k_scales, layer.v, layer.v_scales}) {
+        EXPECT_EQ(part % 64, 0u);
+      }
+      const size_t k_bytes = 32u * static_cast<size_t>(head_dim) * (formats[i].k == KvType::kInt8 ? 1 : 2);
+      const size_t v_bytes = 32u * static_cast<size_t>(head_dim) * (formats[i].v == KvType::kInt8 ? 1 : 2);
+      EXPECT_GE(layer.k_scales, k_bytes);
+      EXPECT_GE(layer.v, layer.k_scales + (formats[i].k == KvType::kInt8 ? 64 : 0));
+      EXPECT_GE(layer.v_scales, layer.v + v_bytes);
+      EXPECT_GE(layer.head_bytes, layer.v_scales + (formats[i].v == KvType::kInt8 ? 64 : 0));
+      expected_offset += 3 * layer.head_bytes;
+    }
+    EXPECT_EQ(group.block_bytes, expected_offset);
+  }
+}
+
+TEST(LayoutTest, NoAlignmentLossAtSupportedSizes) {
+  for (const int head_dim : {64, 96, 128, 256}) {
+    for (const LayerFormat format : {kBf16, kQ8, kMixed}) {
+      const GroupLayout group = GroupLayout::make(2, head_dim, std::vector<LayerFormat>{format});
+      const size_t exact = 2 * (token_head_bytes(format.k, head_dim) + token_head_bytes(format.v, head_dim));
+      EXPECT_EQ(group.bytes_per_token(), exact) << head_dim << " " << to_string(format);
+    }
+  }
+}
+
+TEST(LayoutTest, Names) {
+  EXPECT_EQ(to_string(kBf16), "bf16");
+  EXPECT_EQ(to_string(kQ8), "q8");
+  EXPECT_EQ(to_string(kMixed), "k16v8");
+  EXPECT_EQ(to_string(LayerFormat{KvType::kInt8, KvType::kBf16}), "k8v16");
+}
+
+TEST(ViewTest, PointsIntoTheHead) {
+  const GroupLayout group = GroupLayout::make(2, 64, std::vector<LayerFormat>{kBf16, kQ8});
+  std::vector<std::byte> bytes(2 * group.block_bytes);
+  const std::byte* blocks[] = {nullptr, bytes.data() + group.block_bytes};
+  const KvView view = KvView::make(blocks, group, 1, 1);
+  const LayerLayout& layer = group.layers[1];
+  const std::byte* head = blocks[1] + layer.offset + layer.head_bytes;
+  EXPECT_EQ(view.k(1), head);
+  EXPECT_EQ(reinterpret_cast<const std::byte*>(view.k_scales(1)), head + layer.k_scales);
+  EXPECT_EQ(view.v(1), head + layer.v);
+  EXPECT_EQ(reinterpret_cast<const std::byte*>(view.v_scales(1)), head + layer.v_scales);
+  EXPECT_EQ(view.head_dim, 64);
+}
+
+TEST(IdsTest, BlockIdHoldsExtentAndSlot) {
+  const BlockId id = BlockId::at(200000, 16383);
+  EXPECT_EQ(id.extent(), 200000u);
+  EXPECT_EQ(id.slot(), 16383u);
+  EXPECT_FALSE(id.is_none());
+  EXPECT_TRUE(kNoBlock.is_none());
+}
+
+}  // namespace
+}  // namespace pagoda::kv
