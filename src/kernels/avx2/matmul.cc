@@ -1,0 +1,25 @@
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/table.h"
+#include "tensor/panel.h"
+
+// clang-format off
+#include "kernels/avx2/begin.h"
+#include "kernels/avx2/simd.h"
+#include "kernels/avx2/simd_int8.h"
+#include "kernels/generic/quantize.h"
+#include "kernels/generic/panel_codes.h"
+#include "kernels/generic/matmul_int8.h"
+#include "kernels/generic/matmul_f32.h"
+#include "kernels/generic/matmul_table.h"
+#include "kernels/avx2/end.h"
+// clang-format on
+
+namespace pagoda::kernels {
+
+void fill_matmul_avx2(KernelTable& table) { avx2::fill_matmul(table); }
+
+}  // namespace pagoda::kernels

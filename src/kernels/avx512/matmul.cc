@@ -1,0 +1,28 @@
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's own _mm512_undefined_*() (GCC bug 105593)
+#endif
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/table.h"
+#include "tensor/panel.h"
+
+// clang-format off
+#include "kernels/avx512/begin.h"
+#include "kernels/avx512/simd.h"
+#include "kernels/avx512/simd_int8.h"
+#include "kernels/generic/quantize.h"
+#include "kernels/generic/panel_codes.h"
+#include "kernels/generic/matmul_int8.h"
+#include "kernels/generic/matmul_f32.h"
+#include "kernels/generic/matmul_table.h"
+#include "kernels/avx512/end.h"
+// clang-format on
+
+namespace pagoda::kernels {
+
+void fill_matmul_avx512(KernelTable& table) { avx512::fill_matmul(table); }
+
+}  // namespace pagoda::kernels
