@@ -1,0 +1,62 @@
+#include "text/chat_template.h"
+
+#include <textshim.h>
+
+#include <utility>
+
+namespace pagoda::text {
+namespace {
+
+textshim_view view(std::string_view text) { return {text.data(), text.size()}; }
+
+// Takes ownership of a text handed out by textshim.
+std::string take(textshim_text text) {
+  std::string copy(text.data == nullptr ? "" : text.data, text.size);
+  textshim_text_free(text);
+  return copy;
+}
+
+ErrorCode error_code(textshim_code code) {
+  switch (code) {
+    case TEXTSHIM_INVALID_ARGUMENT:
+      return ErrorCode::kInvalidArgument;
+    case TEXTSHIM_UNSUPPORTED:
+      return ErrorCode::kUnsupported;
+    case TEXTSHIM_EXHAUSTED:
+      return ErrorCode::kResourceExhausted;
+    default:
+      return ErrorCode::kInternal;
+  }
+}
+
+}  // namespace
+
+void ChatTemplate::Deleter::operator()(textshim_template* compiled) const { textshim_template_free(compiled); }
+
+Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view bos_text,
+                                           std::string_view eos_text) {
+  textshim_template* compiled = nullptr;
+  textshim_text text{};
+  const textshim_code code = textshim_template_compile(view(source), view(bos_text), view(eos_text), &compiled, &text);
+  std::string message = take(text);
+  if (code != TEXTSHIM_OK) return fail(Error{error_code(code), std::move(message), "tokenizer.chat_template"});
+  return ChatTemplate(compiled);
+}
+
+Result<std::string> ChatTemplate::render(std::string_view messages_json, std::string_view tools_json,
+                                         const RenderOptions& options) const {
+  const textshim_render_request request{
+      .messages = view(messages_json),
+      .tools = view(tools_json),
+      .extra = view(options.extra_json),
+      .now_s = options.now_s,
+      .add_generation_prompt = options.generation_prompt == GenerationPrompt::kAdd ? 1 : 0,
+  };
+  textshim_text text{};
+  const textshim_code code = textshim_template_render(compiled_.get(), &request, &text);
+  std::string answer = take(text);
+  if (code != TEXTSHIM_OK) return fail(Error{error_code(code), std::move(answer), {}});
+  return answer;
+}
+
+}  // namespace pagoda::text
