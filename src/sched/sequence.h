@@ -42,9 +42,9 @@ enum class PromptLogits : uint8_t {
 
 // What intake decides about a sequence. Plain data.
 struct SequenceSpec {
-  SeqId id;
-  kv::ModelId model;
-  kv::CacheNamespace cache_namespace;
+  SeqId id{};
+  kv::ModelId model{};
+  kv::CacheNamespace cache_namespace{};
   std::vector<TokenId> prompt;
   PromptLogits prompt_logits = PromptLogits::kNone;
   int32_t priority = 0;  // recorded for the policies to come
