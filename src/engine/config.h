@@ -23,7 +23,8 @@ struct EngineConfig {
   std::optional<int> context_tokens;        // none: the trained context, or what memory allows
   std::optional<uint64_t> kv_memory_bytes;  // none: a quarter of available memory, at most 16 full contexts
   int n_threads = 0;                        // 0: the cores this process may use
-  int step_tokens = 256;                    // prefill tokens of one step at most
+  int step_tokens = 256;                    // rows of one step at most
+  int chunk_tokens = 0;                     // rows of one prefill chunk at most; 0: what the step has left
   int max_queued = 512;                     // waiting requests; more are refused as overloaded
 };
 

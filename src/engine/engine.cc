@@ -1,0 +1,280 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <random>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+
+#include "base/log.h"
+#include "base/overloaded.h"
+#include "engine/generation.h"
+#include "engine/intake.h"
+#include "engine/mailbox.h"
+#include "engine/step_runner.h"
+
+namespace pagoda::engine {
+namespace {
+
+constexpr int kIntakeWorkers = 2;
+
+struct SubmitMessage {
+  std::shared_ptr<ActiveRequest> active;
+};
+struct CancelMessage {
+  RequestId id;
+};
+using Message = std::variant<SubmitMessage, CancelMessage>;
+
+RequestRecord::Outcome outcome_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return RequestRecord::Outcome::kStop;
+    case FinishReason::kLength: return RequestRecord::Outcome::kLength;
+    case FinishReason::kCancelled: return RequestRecord::Outcome::kCancelled;
+  }
+  return RequestRecord::Outcome::kFailed;
+}
+
+sched::FinishReason sched_reason(FinishReason reason) {
+  return reason == FinishReason::kLength ? sched::FinishReason::kLength : sched::FinishReason::kStop;
+}
+
+class EngineImpl final : public Engine, private LogitsReader {
+ public:
+  EngineImpl(std::unique_ptr<StepRunner> runner, ServedModel served, size_t max_queued)
+      : runner_(std::move(runner)),
+        served_(std::move(served)),
+        sampler_(runner_->kernels()),
+        intake_(
+            served_, kIntakeWorkers, max_queued, [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
+            [this](const auto& active, Error error) { refuse(*active, std::move(error)); }) {
+    std::random_device entropy;
+    for (std::byte& byte : secret_) byte = static_cast<std::byte>(entropy());
+  }
+
+  ~EngineImpl() override {
+    stopping_.store(true);
+    mailbox_.wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void start() {
+    thread_ = std::thread([this] {
+      kernels::set_float_mode();
+      loop();
+    });
+  }
+
+  Submitted submit(Request request, std::function<void()> wake) override {
+    auto active = std::make_shared<ActiveRequest>();
+    request.id = RequestId(next_id_.fetch_add(1));
+    request.arrival_us = clock_.now_us();
+    active->record.id = request.id;
+    active->record.arrival_us = request.arrival_us;
+    active->request = std::move(request);
+    active->stream = std::make_shared<OutputStream>(std::move(wake));
+    Submitted submitted{active->request.id, active->stream};
+    {
+      const std::lock_guard lock(live_mutex_);
+      live_.emplace(active->request.id, active);
+    }
+    if (draining_.load()) refuse(*active, {ErrorCode::kUnavailable, "the server is stopping and takes no new requests", {}});
+    else intake_.push(std::move(active));
+    return submitted;
+  }
+
+  // A request still in intake is let go when it arrives at the engine thread.
+  void cancel(RequestId id) override {
+    {
+      const std::lock_guard lock(live_mutex_);
+      const auto at = live_.find(id);
+      if (at == live_.end()) return;
+      at->second->cancelled.store(true);
+    }
+    mailbox_.send(CancelMessage{id});
+  }
+
+  void drain() override { draining_.store(true); }
+  bool is_drained() const override {
+    const std::lock_guard lock(live_mutex_);
+    return draining_.load() && live_.empty();
+  }
+
+  std::vector<ModelInfo> models() const override { return {served_.info}; }
+
+  EngineStats stats() const override {
+    const sched::SchedStats sched = runner_->scheduler().stats();
+    const kv::PoolStats pool = runner_->pool().stats();
+    return {.running = static_cast<int>(sched.running),
+            .waiting = static_cast<int>(sched.waiting),
+            .steps = sched.steps,
+            .preemptions = sched.preemptions,
+            .kv_budget_bytes = pool.budget_bytes,
+            .kv_live_bytes = pool.live_bytes,
+            .kv_live_blocks = pool.live_blocks};
+  }
+
+  Records& records() override { return records_; }
+
+ private:
+  // ---- engine thread -----------------------------------------------------------------------------------------------------------
+  void loop() {
+    std::vector<Message> messages;
+    while (!stopping_.load()) {
+      mailbox_.take(messages);
+      for (Message& message : messages) {
+        std::visit(Overloaded{[this](SubmitMessage& m) { start_request(std::move(m.active)); },
+                              [this](CancelMessage& m) { cancel_request(m.id); }},
+                   message);
+      }
+      const bool stepped = runner_->step(*this);
+      end_planned();
+      if (stepped) records_.steps.push(runner_->record());
+      if (stepped || !messages.empty()) continue;
+      std::optional<int64_t> timeout_us;
+      if (const auto wake = runner_->scheduler().wake_us()) timeout_us = std::max<int64_t>(0, *wake - clock_.now_us());
+      mailbox_.wait(timeout_us);
+    }
+    for (auto& [seq, generation] : std::exchange(generations_, {})) {
+      runner_->scheduler().cancel(seq);
+      if (generation->active().unfinished-- > 0) generation->active().stream->push(Failed{{ErrorCode::kUnavailable, "the server stopped", {}}});
+      generation->active().unfinished = 0;
+    }
+  }
+
+  void start_request(std::shared_ptr<ActiveRequest> active) {
+    if (active->cancelled.load()) {
+      close(*active, RequestRecord::Outcome::kCancelled);
+      return;
+    }
+    active->record.queued_us = clock_.now_us();
+    std::vector<sched::SeqId> submitted;
+    for (int choice = 0; choice < active->request.n_choices; ++choice) {
+      sched::SequenceSpec spec;
+      spec.id = sched::SeqId(next_seq_++);
+      spec.model = runner_->model_id();
+      spec.cache_namespace = cache_namespace(secret_, active->request.tenant, active->request.cache_salt);
+      spec.prompt = active->prompt;
+      spec.prompt_logits = active->request.prompt_logprobs ? sched::PromptLogits::kAll : sched::PromptLogits::kNone;
+      spec.arrival_us = active->request.arrival_us;
+      const sched::SeqId seq = spec.id;
+      if (Status status = runner_->scheduler().submit(std::move(spec)); !status) {
+        for (const sched::SeqId other : submitted) {
+          runner_->scheduler().cancel(other);
+          generations_.erase(other);
+        }
+        refuse(*active, std::move(status).error());
+        return;
+      }
+      submitted.push_back(seq);
+      generations_.emplace(seq, std::make_unique<Generation>(active, choice, served_.tokenizer));
+    }
+    active->stream->push(Accepted{static_cast<int>(active->prompt.size())});
+  }
+
+  void cancel_request(RequestId id) {
+    for (auto at = generations_.begin(); at != generations_.end();) {
+      ActiveRequest& active = at->second->active();
+      if (active.request.id != id) {
+        ++at;
+        continue;
+      }
+      runner_->scheduler().cancel(at->first);
+      if (--active.unfinished == 0) close(active, RequestRecord::Outcome::kCancelled);
+      at = generations_.erase(at);
+    }
+  }
+
+  models::SampleMode mode_of(sched::SeqId seq) override { return generations_.at(seq)->mode(); }
+
+  sched::StepOutcome read(const sched::SeqRows& rows, std::span<const SampleResult> results) override {
+    Generation& generation = *generations_.at(rows.seq);
+    RequestRecord& record = generation.active().record;
+    if (record.first_token_us == 0 && rows.sampling == sched::Sampling::kLastRow) record.first_token_us = clock_.now_us();
+    const sched::StepOutcome outcome = generation.read(rows, results, sampler_);
+    if (const auto reason = generation.finished()) {
+      runner_->scheduler().finish(rows.seq, sched_reason(*reason));
+      end_generation(rows.seq, *reason);
+    }
+    return outcome;
+  }
+
+  // Sequences that the scheduler ended by itself, and the marks that its plan leaves on requests.
+  void end_planned() {
+    const sched::StepPlan& plan = runner_->plan();
+    for (const sched::SeqId seq : plan.preempted) {
+      if (const auto at = generations_.find(seq); at != generations_.end()) ++at->second->active().record.preemptions;
+    }
+    for (const sched::EndedSeq& ended : plan.ended) {
+      const auto at = generations_.find(ended.seq);
+      if (at == generations_.end()) continue;
+      at->second->end(FinishReason::kLength);
+      end_generation(ended.seq, FinishReason::kLength);
+    }
+  }
+
+  void end_generation(sched::SeqId seq, FinishReason reason) {
+    const auto at = generations_.find(seq);
+    const std::unique_ptr<Generation> generation = std::move(at->second);
+    generations_.erase(at);
+    ActiveRequest& active = generation->active();
+    if (--active.unfinished == 0) close(active, outcome_of(reason));
+  }
+
+  // ---- any thread --------------------------------------------------------------------------------------------------------------
+  // Leaves the request's record and forgets it.
+  void close(ActiveRequest& active, RequestRecord::Outcome outcome) {
+    active.record.finished_us = clock_.now_us();
+    active.record.completion_tokens = active.usage.completion_tokens;
+    active.record.cached_tokens = active.usage.cached_tokens;
+    active.record.outcome = outcome;
+    const std::lock_guard lock(live_mutex_);
+    records_.requests.push(active.record);
+    live_.erase(active.request.id);
+  }
+
+  void refuse(ActiveRequest& active, Error error) {
+    active.stream->push(Failed{std::move(error)});
+    close(active, RequestRecord::Outcome::kFailed);
+  }
+
+  SteadyClock clock_;
+  std::unique_ptr<StepRunner> runner_;
+  const ServedModel served_;
+  Sampler sampler_;
+  std::array<std::byte, 32> secret_;
+  Records records_;
+  mutable std::mutex live_mutex_;
+  std::unordered_map<RequestId, std::shared_ptr<ActiveRequest>> live_;  // guarded by live_mutex_, as is pushing to records_.requests
+  Mailbox<Message> mailbox_;
+  std::atomic<uint64_t> next_id_{1};
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> stopping_{false};
+
+  // Engine thread only.
+  std::unordered_map<sched::SeqId, std::unique_ptr<Generation>> generations_;
+  uint64_t next_seq_ = 1;
+
+  Intake intake_;  // after all that its callbacks use
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
+  static const SteadyClock kClock;
+  TRY_ASSIGN(std::unique_ptr<StepRunner> runner, StepRunner::create(config, kClock));
+  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  TRY_ASSIGN(ServedModel served, ServedModel::make(gguf, config));
+  served.info.architecture = to_string(runner->model().config().architecture);
+  served.info.context_tokens = runner->context_tokens();
+  served.info.trained_context_tokens = runner->model().config().context_length;
+  if (!served.chat_template) LOG_WARN("chat is not available: {}", served.chat_template.error().to_string());
+  auto engine = std::make_unique<EngineImpl>(std::move(runner), std::move(served), static_cast<size_t>(config.max_queued));
+  engine->start();
+  return engine;
+}
+
+}  // namespace pagoda::engine

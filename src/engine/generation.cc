@@ -1,0 +1,144 @@
+#include "engine/generation.h"
+
+#include <algorithm>
+
+namespace pagoda::engine {
+
+Generation::Generation(std::shared_ptr<ActiveRequest> active, int choice, const text::Tokenizer& tokenizer)
+    : active_(std::move(active)), choice_(choice), tokenizer_(tokenizer), decoder_(active_->request.stop.strings) {
+  const Request& request = active_->request;
+  if (request.sampling.repetition_penalty != 1) {
+    for (const TokenId token : active_->prompt) ++history_.seen[token];
+  }
+  if (request.stop.min_tokens <= 0) return;
+  banned_ = request.stop.token_ids;
+  for (int32_t id = 0; id < static_cast<int32_t>(tokenizer_.size()); ++id) {
+    if (tokenizer_.is_end_of_generation(TokenId(id))) banned_.push_back(TokenId(id));
+  }
+}
+
+bool Generation::may_stop() const { return n_generated_ >= active_->request.stop.min_tokens; }
+
+models::SampleMode Generation::mode() const {
+  const Request& request = active_->request;
+  const bool greedy = is_plain_greedy(request.sampling) && !request.logprobs && may_stop();
+  return greedy ? models::SampleMode::kGreedy : models::SampleMode::kLogits;
+}
+
+sched::StepOutcome Generation::read(const sched::SeqRows& rows, std::span<const SampleResult> results, Sampler& sampler) {
+  if (active_->request.prompt_logprobs) read_prompt_logits(rows, results, sampler);
+  if (rows.sampling == sched::Sampling::kNone) return {};
+  if (!prompt_emitted_) emit_prompt();
+  if (active_->max_tokens == 0) {
+    end(FinishReason::kLength);
+    return {};
+  }
+  const TokenId token = pick(results.back(), sampler);
+  take(token, results.back(), sampler);
+  return {.kind = sched::StepOutcome::Kind::kSampled, .token = token};
+}
+
+// Position p's logits judge the prompt's token p + 1.
+void Generation::read_prompt_logits(const sched::SeqRows& rows, std::span<const SampleResult> results, Sampler& sampler) {
+  const int n_top = *active_->request.prompt_logprobs;
+  int position = rows.first_position + rows.n_tokens - rows.n_logits;
+  for (const SampleResult& result : results) {
+    const auto next = static_cast<size_t>(++position);
+    if (next >= active_->prompt.size()) break;
+    if (next != prompt_logprobs_.size() + 1 || result.logits.empty()) continue;
+    prompt_logprobs_.push_back(sampler.logprob(result.logits, active_->prompt[next], n_top));
+    name_bytes(prompt_logprobs_.back());
+  }
+}
+
+// Echo: the prompt as text, and its logprobs, of which the first token has none.
+void Generation::emit_prompt() {
+  prompt_emitted_ = true;
+  const Request& request = active_->request;
+  if (request.echo == Echo::kOff && !request.prompt_logprobs) return;
+  Delta delta{.choice = choice_, .text = {}, .tokens = active_->prompt, .logprobs = {}};
+  if (request.echo == Echo::kPrompt) {
+    text::StreamDecoder decoder;
+    for (const TokenId token : active_->prompt) delta.text += decoder.push(tokenizer_.token_bytes(token)).text;
+    delta.text += decoder.flush().text;
+  }
+  if (request.prompt_logprobs && !active_->prompt.empty()) {
+    TokenLogprob first{.token = active_->prompt.front(), .bytes = {}, .logprob = std::nullopt, .top = {}};
+    name_bytes(first);
+    delta.logprobs.push_back(std::move(first));
+    std::ranges::move(prompt_logprobs_, std::back_inserter(delta.logprobs));
+  }
+  active_->stream->push(std::move(delta));
+}
+
+TokenId Generation::pick(const SampleResult& result, Sampler& sampler) {
+  if (result.logits.empty()) return result.greedy;
+  const auto position = static_cast<uint32_t>(active_->prompt.size()) + static_cast<uint32_t>(n_generated_);
+  const std::span<const TokenId> banned = may_stop() ? std::span<const TokenId>() : banned_;
+  return sampler.sample(result.logits, active_->request.sampling, history_, banned,
+                        {active_->seed, static_cast<uint32_t>(choice_), position});
+}
+
+std::optional<TokenId> Generation::stop_token(TokenId token) const {
+  const StopParams& stop = active_->request.stop;
+  const bool ends = stop.end_of_text == StopParams::EndOfText::kStop && tokenizer_.is_end_of_generation(token);
+  if (ends || std::ranges::find(stop.token_ids, token) != stop.token_ids.end()) return token;
+  return std::nullopt;
+}
+
+void Generation::take(TokenId token, const SampleResult& result, Sampler& sampler) {
+  const Request& request = active_->request;
+  ++n_generated_;
+  ++active_->usage.completion_tokens;
+  ++history_.generated[token];
+  if (request.sampling.repetition_penalty != 1) ++history_.seen[token];
+
+  Delta delta{.choice = choice_, .text = {}, .tokens = {token}, .logprobs = {}};
+  if (request.logprobs) {
+    delta.logprobs.push_back(sampler.logprob(result.logits, token, *request.logprobs));
+    name_bytes(delta.logprobs.back());
+  }
+  Finished finished{.choice = choice_, .reason = FinishReason::kStop, .stop_string = {}, .stop_token = stop_token(token), .usage = {}};
+  bool done = finished.stop_token.has_value();
+  if (!done) {
+    text::StreamDecoder::Delta piece = decoder_.push(tokenizer_.token_bytes(token));
+    delta.text = std::move(piece.text);
+    if (piece.matched_stop) {
+      finished.stop_string = request.stop.strings[*piece.matched_stop];
+      done = true;
+    } else if (n_generated_ >= active_->max_tokens) {
+      finished.reason = FinishReason::kLength;
+      done = true;
+    }
+  }
+  if (done && finished.stop_string.empty()) {
+    // What was held back may, at the very end, still complete a stop string.
+    text::StreamDecoder::Delta rest = decoder_.flush();
+    delta.text += rest.text;
+    if (rest.matched_stop) finished = {choice_, FinishReason::kStop, request.stop.strings[*rest.matched_stop], std::nullopt, {}};
+  }
+  if (!delta.text.empty() || !delta.logprobs.empty()) active_->stream->push(std::move(delta));
+  if (!done) return;
+  finished.usage = active_->usage;
+  finished_ = finished.reason;
+  active_->stream->push(std::move(finished));
+}
+
+void Generation::end(FinishReason reason) {
+  if (std::string rest = decoder_.flush().text; !rest.empty()) {
+    active_->stream->push(Delta{.choice = choice_, .text = std::move(rest), .tokens = {}, .logprobs = {}});
+  }
+  finished_ = reason;
+  active_->stream->push(Finished{choice_, reason, {}, std::nullopt, active_->usage});
+}
+
+void Generation::name_bytes(TokenLogprob& entry) const {
+  const auto bytes_of = [&](TokenId token) {
+    const std::string_view bytes = tokenizer_.token_bytes(token);
+    return std::string(bytes.empty() ? tokenizer_.token_text(token) : bytes);
+  };
+  entry.bytes = bytes_of(entry.token);
+  for (TokenLogprob::Alternative& alternative : entry.top) alternative.bytes = bytes_of(alternative.token);
+}
+
+}  // namespace pagoda::engine

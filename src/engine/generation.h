@@ -1,0 +1,71 @@
+// Generation: one choice of one request while it runs: from logits to tokens to text, and the decision to stop.
+// Owned by the engine, engine thread only. Speaks to its client through the request's OutputStream.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/output_stream.h"
+#include "engine/records.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "sched/scheduler.h"
+#include "text/stream_decoder.h"
+#include "text/tokenizer.h"
+
+namespace pagoda::engine {
+
+// What the choices of a request share.
+struct ActiveRequest {
+  Request request;
+  std::shared_ptr<OutputStream> stream;
+  std::vector<TokenId> prompt;
+  int max_tokens = 0;          // clamped to the context
+  uint64_t seed = 0;
+  int unfinished = 0;          // choices
+  Usage usage;
+  RequestRecord record;
+  std::atomic<bool> cancelled{false};  // set by any thread; whoever holds the request next lets it go
+};
+
+class Generation {
+ public:
+  Generation(std::shared_ptr<ActiveRequest> active, int choice, const text::Tokenizer& tokenizer);
+
+  models::SampleMode mode() const;
+  // The step's logits of this sequence's last rows; their last row samples if rows.sampling says so. Emits what became sayable and
+  // returns what the scheduler needs to know; finished() is then up to date.
+  sched::StepOutcome read(const sched::SeqRows& rows, std::span<const SampleResult> results, Sampler& sampler);
+  // The scheduler ended the sequence itself (its memory cannot grow).
+  void end(FinishReason reason);
+
+  std::optional<FinishReason> finished() const { return finished_; }
+  ActiveRequest& active() { return *active_; }
+  int choice() const { return choice_; }
+
+ private:
+  void read_prompt_logits(const sched::SeqRows& rows, std::span<const SampleResult> results, Sampler& sampler);
+  void emit_prompt();
+  TokenId pick(const SampleResult& result, Sampler& sampler);
+  void take(TokenId token, const SampleResult& result, Sampler& sampler);
+  std::optional<TokenId> stop_token(TokenId token) const;
+  bool may_stop() const;  // min_tokens are there
+  void name_bytes(TokenLogprob& entry) const;
+
+  std::shared_ptr<ActiveRequest> active_;
+  const int choice_;
+  const text::Tokenizer& tokenizer_;
+  text::StreamDecoder decoder_;
+  TokenHistory history_;
+  std::vector<TokenId> banned_;                // while min_tokens are missing
+  std::vector<TokenLogprob> prompt_logprobs_;
+  int n_generated_ = 0;
+  bool prompt_emitted_ = false;
+  std::optional<FinishReason> finished_;
+};
+
+}  // namespace pagoda::engine

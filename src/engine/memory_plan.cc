@@ -1,0 +1,48 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace pagoda::engine {
+namespace {
+
+std::optional<uint64_t> number_in(const char* path) {
+  uint64_t value = 0;
+  if (std::ifstream file(path); file >> value) return value;
+  return std::nullopt;
+}
+
+uint64_t cgroup_room_bytes() {
+  const auto limit = number_in("/sys/fs/cgroup/memory.max");
+  const auto used = number_in("/sys/fs/cgroup/memory.current");
+  if (!limit || !used) return std::numeric_limits<uint64_t>::max();
+  return *limit - std::min(*limit, *used);
+}
+
+}  // namespace
+
+uint64_t available_memory_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  for (uint64_t kib = 0; file >> key >> kib; file.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (key == "MemAvailable:") return std::min(kib * 1024, cgroup_room_bytes());
+  }
+  return cgroup_room_bytes();
+}
+
+uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens) {
+  uint64_t bytes = 0;
+  for (const models::AttentionGroup& group : groups) {
+    const int held = group.window == 0 ? n_tokens : std::min(n_tokens, group.window + chunk_tokens + kv::kBlockTokens);
+    bytes += static_cast<uint64_t>((held + kv::kBlockTokens - 1) / kv::kBlockTokens) * group.layout.block_bytes;
+  }
+  return bytes;
+}
+
+uint64_t kv_budget_bytes(std::optional<uint64_t> asked, uint64_t one_context_bytes, uint64_t available_bytes) {
+  return asked.value_or(std::min(available_bytes / 4, kAutoContexts * one_context_bytes));
+}
+
+}  // namespace pagoda::engine

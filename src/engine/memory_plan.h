@@ -1,0 +1,23 @@
+// How much memory the KV cache gets when nobody says, and what context that leaves. Units: bytes, tokens.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "models/blocks.h"
+
+namespace pagoda::engine {
+
+inline constexpr int kAutoContexts = 16;  // full contexts that the automatic budget holds at most
+
+// What the system would give now: MemAvailable, or the cgroup's limit less its use.
+uint64_t available_memory_bytes();
+
+// KV bytes of one sequence of n_tokens, blocks rounded up; window groups hold their window, one block and a chunk.
+uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens);
+
+// `asked`, or a quarter of available memory but at most kAutoContexts contexts.
+uint64_t kv_budget_bytes(std::optional<uint64_t> asked, uint64_t one_context_bytes, uint64_t available_bytes);
+
+}  // namespace pagoda::engine

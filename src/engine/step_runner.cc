@@ -1,0 +1,132 @@
+#include "engine/step_runner.h"
+
+#include <algorithm>
+
+#include "base/cpu.h"
+#include "base/log.h"
+#include "engine/memory_plan.h"
+
+namespace pagoda::engine {
+namespace {
+
+constexpr int kMinContextTokens = 2 * kv::kBlockTokens;  // a budget that leaves less serves nobody
+constexpr double kMiB = 1024.0 * 1024.0;
+
+int32_t elapsed_us(int64_t from, int64_t to) { return static_cast<int32_t>(to - from); }
+
+sched::SchedConfig sched_config(const EngineConfig& config) {
+  sched::SchedConfig out;
+  out.step_tokens = config.step_tokens;
+  out.chunk_tokens = config.chunk_tokens;
+  out.max_waiting = config.max_queued;
+  out.kv_reuse = config.kv_reuse == KvReuse::kOn ? sched::KvReuse::kOn : sched::KvReuse::kOff;
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StepRunner>> StepRunner::create(const EngineConfig& config, const Clock& clock) {
+  std::unique_ptr<StepRunner> runner(new StepRunner(clock));
+  TRY(runner->load(config));
+  TRY(runner->make_cache(config));
+  return runner;
+}
+
+Status StepRunner::load(const EngineConfig& config) {
+  kernels::set_float_mode();
+  kernels_ = &kernels::kernel_table(config.isa);
+  const int n_threads = config.n_threads > 0 ? config.n_threads : usable_cores();
+  threads_ = std::make_unique<ThreadPool>(n_threads, kernels::set_float_mode);
+
+  const int64_t begin_us = clock_.now_us();
+  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  TRY_ASSIGN(model_, models::load_model(gguf, config.kv_format, *threads_));
+  LOG_INFO("loaded {}: {} weights of {:.1f} MiB, {} arithmetic on {}, {} threads, {} ms", gguf.name(),
+           to_string(model_->config().architecture), static_cast<double>(model_->weight_bytes()) / kMiB,
+           kernels::to_string(config.arithmetic), kernels::to_string(config.isa), n_threads, (clock_.now_us() - begin_us) / 1000);
+  return {};
+}
+
+Status StepRunner::make_cache(const EngineConfig& config) {
+  const int trained = model_->config().context_length;
+  int context = std::min(config.context_tokens.value_or(trained), trained);
+  if (config.context_tokens.value_or(0) > trained) {
+    LOG_WARN("context of {} tokens asked for, the model was trained for {}: serving {}", *config.context_tokens, trained, trained);
+  }
+  const sched::SchedConfig schedule = sched_config(config);
+  const uint64_t one_context = context_bytes(model_->groups(), context, schedule.max_step_rows());
+  const uint64_t budget = kv_budget_bytes(config.kv_memory_bytes, one_context, available_memory_bytes());
+
+  std::vector<size_t> block_bytes;
+  std::vector<kv::GroupSpec> groups;
+  for (const models::AttentionGroup& group : model_->groups()) {
+    block_bytes.push_back(group.layout.block_bytes);
+    groups.push_back({group.layout.block_bytes, group.window});
+  }
+  const size_t extent_bytes = kv::choose_extent_bytes(block_bytes);
+  pool_ = std::make_unique<kv::BlockPool>(kv::PoolConfig{budget, extent_bytes});
+  cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups);
+  if (cache_->capacity_tokens() < std::min(context, kMinContextTokens)) {
+    return fail(ErrorCode::kResourceExhausted, "--kv-memory of {} bytes holds {} tokens of this model; one context of {} tokens needs {} bytes",
+                budget, cache_->capacity_tokens(), context, one_context);
+  }
+  context_tokens_ = std::min(context, static_cast<int>(cache_->capacity_tokens()));
+  TRY_ASSIGN(BlockStore store, BlockStore::make(pool_->n_extents(), extent_bytes, {block_bytes}));
+  store_ = std::make_unique<BlockStore>(std::move(store));
+  const int max_rows = schedule.max_step_rows();
+  TRY_ASSIGN(executor_, make_cpu_executor({model_.get()}, *store_, *threads_, *kernels_, config.arithmetic, {max_rows, max_rows}));
+  scheduler_ = std::make_unique<sched::Scheduler>(schedule, clock_, policy_);
+  scheduler_->add_model(*cache_);
+  LOG_INFO("KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})", static_cast<double>(budget) / kMiB,
+           context_tokens_, trained, context_tokens_ < context ? " (what the memory holds)" : "",
+           [&] {
+             size_t bytes = 0;
+             for (const models::AttentionGroup& group : model_->groups()) bytes += group.layout.bytes_per_token();
+             return bytes;
+           }(),
+           config.kv_format);
+  return {};
+}
+
+bool StepRunner::step(LogitsReader& reader) {
+  const int64_t begin_us = clock_.now_us();
+  scheduler_->next_step(plan_);
+  if (plan_.empty()) return false;
+  const weights::ModelConfig& config = model_->config();
+  const models::Batch& batch = builder_.build(plan_, *scheduler_, model_->groups().size(), config.n_heads / config.n_kv_heads,
+                                              [&](sched::SeqId seq) { return reader.mode_of(seq); });
+  const int64_t planned_us = clock_.now_us();
+  const std::span<const SampleResult> results = executor_->run(plan_.block_ops, batch);
+  const int64_t computed_us = clock_.now_us();
+
+  outcomes_.clear();
+  size_t next = 0;
+  for (const sched::SeqRows& rows : plan_.rows) {
+    const auto n = static_cast<size_t>(rows.n_logits);
+    outcomes_.push_back(n == 0 ? sched::StepOutcome{} : reader.read(rows, results.subspan(next, n)));
+    next += n;
+  }
+  scheduler_->commit_step(plan_, outcomes_);
+  const int64_t end_us = clock_.now_us();
+
+  const sched::SchedStats stats = scheduler_->stats();
+  record_ = {.step = record_.step + 1,
+             .begin_us = begin_us,
+             .plan_us = elapsed_us(begin_us, planned_us),
+             .forward_us = elapsed_us(planned_us, computed_us),
+             .sample_us = elapsed_us(computed_us, end_us),
+             .prefill_rows = 0,
+             .decode_rows = 0,
+             .sampled_rows = static_cast<int32_t>(results.size()),
+             .preempted = static_cast<int32_t>(plan_.preempted.size()),
+             .running = static_cast<int32_t>(stats.running),
+             .waiting = static_cast<int32_t>(stats.waiting),
+             .live_blocks = pool_->stats().live_blocks};
+  for (const sched::SeqRows& rows : plan_.rows) {
+    const bool decode = rows.n_tokens == 1 && rows.sampling == sched::Sampling::kLastRow;
+    (decode ? record_.decode_rows : record_.prefill_rows) += rows.n_tokens;
+  }
+  return true;
+}
+
+}  // namespace pagoda::engine

@@ -1,0 +1,73 @@
+// StepRunner: loaded models, one block arena, one scheduler and one executor, run a step at a time by whoever calls step(): the engine's
+// thread, `pagoda eval`, or a test that wants to see every logit.
+// Owns: everything a step needs.     Threads: one, which becomes compute worker 0; stats from any.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/thread_pool.h"
+#include "engine/batch_builder.h"
+#include "engine/config.h"
+#include "engine/executor.h"
+#include "engine/records.h"
+#include "kv/cache.h"
+#include "models/model.h"
+#include "sched/scheduler.h"
+
+namespace pagoda::engine {
+
+// Who reads a step's logits.
+class LogitsReader {
+ public:
+  virtual ~LogitsReader() = default;
+  // Before the step: whether the sampling row of this sequence needs its logits, or only the largest one's index.
+  virtual models::SampleMode mode_of(sched::SeqId seq) = 0;
+  // After it: the last rows.n_logits rows of the sequence, by position. May call Scheduler::finish.
+  virtual sched::StepOutcome read(const sched::SeqRows& rows, std::span<const SampleResult> results) = 0;
+};
+
+class StepRunner {
+ public:
+  // Loads the model and sizes its cache (memory_plan.h).
+  static Result<std::unique_ptr<StepRunner>> create(const EngineConfig& config, const Clock& clock);
+
+  // Plans, computes and commits one step; false if there was nothing to compute. plan() then says what was planned, preempted and ended.
+  bool step(LogitsReader& reader);
+  const sched::StepPlan& plan() const { return plan_; }
+  const StepRecord& record() const { return record_; }
+
+  sched::Scheduler& scheduler() { return *scheduler_; }
+  const sched::Scheduler& scheduler() const { return *scheduler_; }
+  const kv::BlockPool& pool() const { return *pool_; }
+  const kv::Cache& cache() const { return *cache_; }
+  const models::Model& model() const { return *model_; }
+  const kernels::KernelTable& kernels() const { return *kernels_; }
+  int context_tokens() const { return context_tokens_; }  // prompt and answer together
+  kv::ModelId model_id() const { return kv::ModelId(0); }
+
+ private:
+  explicit StepRunner(const Clock& clock) : clock_(clock) {}
+  Status load(const EngineConfig& config);
+  Status make_cache(const EngineConfig& config);
+
+  const Clock& clock_;
+  const kernels::KernelTable* kernels_ = nullptr;
+  std::unique_ptr<ThreadPool> threads_;
+  std::unique_ptr<models::Model> model_;
+  std::unique_ptr<kv::BlockPool> pool_;
+  std::unique_ptr<kv::Cache> cache_;
+  std::unique_ptr<BlockStore> store_;
+  std::unique_ptr<Executor> executor_;
+  sched::Fcfs policy_;
+  std::unique_ptr<sched::Scheduler> scheduler_;
+  BatchBuilder builder_;
+  sched::StepPlan plan_;
+  std::vector<sched::StepOutcome> outcomes_;
+  StepRecord record_;
+  int context_tokens_ = 0;
+};
+
+}  // namespace pagoda::engine
