@@ -106,7 +106,9 @@ std::string json_string(std::string_view text) {
 void append_json_float(std::string& out, float value) {
   if (std::isnan(value) || value < -9999.0f) value = -9999.0f;
   if (value > 3e38f) value = 3e38f;
-  fmt::format_to(std::back_inserter(out), "{:#}", value);  // always with a point: clients tell floats by it
+  const std::string digits = fmt::format("{}", value);
+  out += digits;
+  if (digits.find_first_of(".e") == std::string::npos) out += ".0";  // clients tell floats by the point
 }
 
 }  // namespace pagoda::api

@@ -43,7 +43,8 @@ TEST(JsonText, Floats) {
   EXPECT_EQ(text(-0.1f), "-0.1");
   EXPECT_EQ(text(-2.0f), "-2.0");
   EXPECT_EQ(text(0.0f), "0.0");
-  for (const float value : {-1e-30f, 1e20f, -123456.0f, 1e-5f}) EXPECT_TRUE(nlohmann::json::accept(text(value))) << text(value);
+  for (const float value : {-1e-30f, 1e20f, -123456.0f, 1e-5f})
+    EXPECT_TRUE(nlohmann::json::accept(text(value))) << text(value);
 }
 
 TEST(JsonText, CountsCharacters) {
