@@ -29,7 +29,7 @@ test-all: ## make test and the real models, thread sanitizer, fuzz minutes, the 
 	@scripts/setup build test fuzz
 	@scripts/run_stages test-all
 
-lint: ## format, layers, places, docs, names, headers, sizes
+lint: ## format, layers, places, docs, sizes, names, headers
 	@scripts/setup build test
 	@scripts/lint
 

@@ -14,7 +14,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from checks import clang, docs, layers, places, sizes  # noqa: E402
+from checks import clang, docs, layers, places, sizes, tree  # noqa: E402
 
 
 class Tree(unittest.TestCase):
@@ -114,9 +114,18 @@ class SizesTest(Tree):
         self.write("a.cc", "int x;\n" * 401)
         self.write("b.cc", "int x;\n" * 801)
         self.write("c.cc", "// Long: one table, read in order.\n" + "int x;\n" * 801)
-        report, problems = sizes.check(self.root, [("a.cc", 3, "f", 61), ("a.cc", 9, "g", 121)], ["a.cc", "b.cc", "c.cc"])
-        self.assertEqual(report, ["a.cc: file of 401 lines", "c.cc: file of 802 lines", "a.cc:3: function f of 61 lines"])
-        self.assertEqual([p.split(";")[0] for p in problems], ["b.cc: file of 801 lines", "a.cc:9: function g of 121 lines"])
+        report, problems = sizes.check(self.root, ["a.cc", "b.cc", "c.cc"])
+        self.assertEqual(report, ["a.cc: file of 401 lines", "c.cc: file of 802 lines"])
+        self.assertEqual([p.split(";")[0] for p in problems], ["b.cc: file of 801 lines"])
+
+    def test_functions(self):
+        body = "  x += 1;\n"
+        text = ("namespace pagoda {\n\nclass A {\n public:\n  int f(int x) {\n" + "  " + body + "  }\n};\n\n"
+                "int g(int x,\n      int y) {\n" + body * 70 + "  if (x) {\n    x = 1;\n  }\n\n#if 1\n" + body + "#endif\n  return x;\n}\n"
+                "TEST(Pool, Waits) {\n" + body + "}\n}  // namespace pagoda\n")
+        self.assertEqual([(name, lines) for _, name, lines in sizes.functions(text)], [("f", 3), ("g", 81), ("TEST", 3)])
+        self.write("d.cc", text)
+        self.assertEqual(sizes.check(self.root, ["d.cc"])[0], ["d.cc:10: function g of 81 lines"])
 
 
 class ClangTest(Tree):
@@ -149,9 +158,13 @@ class ClangTest(Tree):
         self.assertEqual(clang.headers(found), [])
         self.assertEqual([p.split(": ")[0] for p in clang.naming(found)], ["src/kv/part.h:2"])
 
-    def test_a_long_function(self):
-        found = self.findings("src/kv/x.cc", "int f(int x) {\n" + "  x += 1;\n" * 70 + "  return x;\n}\n")
-        self.assertEqual([(n, lines > 60) for _, _, n, lines in clang.lengths(found)], [("f", True)])
+    def test_a_header_is_checked_with_the_file_that_includes_it_first(self):
+        self.write("src/kv/x.h", "#pragma once\ninline std::string BadName() { return {}; }\n")
+        found = self.findings("src/kv/x.cc", '#include "kv/x.h"\n')
+        self.assertEqual([p.split(": ")[0] for p in clang.headers(found)], ["src/kv/x.h:2"])
+        self.write("src/kv/x.h", "#pragma once\n#include <string>\ninline std::string BadName() { return {}; }\n")
+        tree.read.cache_clear()
+        self.assertEqual([p.split(": ")[0] for p in clang.naming(clang.findings(self.root))], ["src/kv/x.h:3"])
 
     def test_results_are_kept_until_an_included_file_changes(self):
         self.write("src/kv/y.h", "#pragma once\n")

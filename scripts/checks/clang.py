@@ -1,6 +1,7 @@
-"""One clang-tidy run per file of src/ gives three checks: names, headers that compile alone, and function lengths.
+"""One clang-tidy run per file of src/ gives two checks: names, and headers that compile alone.
 
 Results are kept in build/lint by the hash of everything the file reads from the project, so a second run only parses what changed.
+A header that some source file includes first compiles alone if that file does; it is checked there and not parsed again.
 A header that is meant to be included inside something (a kernel's ISA region) says "Not self-contained" in its first lines; its names
 are then checked through the files that include it.
 """
@@ -20,12 +21,11 @@ from checks import tree
 CLANG_TIDY = "clang-tidy-19"
 FLAGS = ["-x", "c++", "-std=c++20", "-Wno-everything", "-DPAGODA_SOURCE_DIR=\"\""]
 FINDING = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: (?P<level>error|warning|note): (?P<text>.*?)(?: \[(?P<check>[\w.,-]+)\])?$", re.M)
-LINES = re.compile(r"(\d+) lines including whitespace")
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Finding:
-    kind: str  # naming, compile, length
+    kind: str  # naming, compile
     file: str
     line: int
     text: str
@@ -35,22 +35,19 @@ def is_fragment(text):
     return any("Not self-contained" in line for line in text.splitlines()[:12])
 
 
+def first_include(text):
+    return next((header for _, header, quoted in tree.includes(text) if quoted), None) if text else None
+
+
 def parse(output, root):
-    findings, long_function = [], None
+    findings = []
     for match in FINDING.finditer(output):
         path = os.path.relpath(os.path.join(root, match["file"]), root)
         check, text, line = match["check"] or "", match["text"], int(match["line"])
         if check.startswith("readability-identifier-naming"):
             findings.append(Finding("naming", path, line, text))
-        elif check.startswith("readability-function-size"):
-            long_function = (path, line, text.split("'")[1])
-        elif long_function and (count := LINES.match(text)):
-            findings.append(Finding("length", long_function[0], long_function[1], f"{long_function[2]} {count[1]}"))
-            long_function = None
-        elif match["level"] == "error" and not path.startswith(".."):
-            findings.append(Finding("compile", path, line, text))
         elif match["level"] == "error":
-            findings.append(Finding("compile", path, line, f"{text} (reached from a file of this project)"))
+            findings.append(Finding("compile", path, line, text))
     return findings
 
 
@@ -79,15 +76,18 @@ class Runner:
             digest.update(tree.read(shim).encode())
         return digest.hexdigest()
 
-    def fragments_of(self, path):
-        return [n for n in tree.closure(self.root, path.removeprefix("src/")) if is_fragment(tree.read(self.root / "src" / n))]
+    def checked_with(self, path):
+        """The headers whose names are checked through this file: the one it includes first, and fragments."""
+        name = path.removeprefix("src/")
+        first = first_include(tree.read(self.root / path)) if path.endswith(".cc") else None
+        return [n for n in tree.closure(self.root, name) if n == first or is_fragment(tree.read(self.root / "src" / n))]
 
     def run(self, path):
         kept = self.cache / f"{self.key(path)}.json"
         if kept.is_file():
             return [Finding(*f) for f in json.loads(kept.read_text())]
-        fragments = self.fragments_of(path) if path.startswith("src/") else []
-        header_filter = "(" + "|".join(re.escape("src/" + f) for f in fragments) + ")$" if fragments else "^$"
+        headers_too = self.checked_with(path)
+        header_filter = "(" + "|".join(re.escape("src/" + h) for h in headers_too) + ")$" if headers_too else "^$"
         command = [CLANG_TIDY, "--quiet", f"--config-file={self.root / '.clang-tidy'}", f"--header-filter={header_filter}", str(self.root / path), "--"]
         done = subprocess.run(command + FLAGS + self.includes, capture_output=True, text=True, cwd=self.root)
         findings = parse(done.stdout, self.root)
@@ -99,13 +99,14 @@ class Runner:
         return findings
 
 
-def findings(root, paths=None):
+def findings(root):
     """Every finding over src/, each once, in order."""
     if shutil.which(CLANG_TIDY) is None:
         raise RuntimeError(f"{CLANG_TIDY} is missing: run scripts/setup test")
     runner = Runner(root)
-    if paths is None:
-        paths = [p for p in tree.tracked(root, ".h", ".cc") if p.startswith("src/") and not is_fragment(tree.read(runner.root / p))]
+    paths = [p for p in tree.tracked(root, ".h", ".cc") if p.startswith("src/") and not is_fragment(tree.read(runner.root / p))]
+    proven = {first_include(tree.read(runner.root / p)) for p in paths if p.endswith(".cc")}
+    paths = [p for p in paths if p.removeprefix("src/") not in proven]
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         return sorted({f for found in pool.map(runner.run, paths) for f in found})
 
@@ -117,7 +118,3 @@ def naming(found):
 def headers(found):
     return [f"{f.file}:{f.line}: {f.text}" for f in found if f.kind == "compile"]
 
-
-def lengths(found):
-    """(file, line, function, lines) of the functions past the house's 60 lines."""
-    return [(f.file, f.line, f.text.rpartition(" ")[0], int(f.text.rpartition(" ")[2])) for f in found if f.kind == "length"]
