@@ -7,7 +7,7 @@
 namespace pagoda::kv {
 namespace {
 
-constexpr size_t kMaxExtents = size_t{1} << (32 - BlockId::kSlotBits);
+constexpr size_t kMaxExtents = (size_t{1} << (32 - BlockId::kSlotBits)) - 1;  // the last one's last slot is kNoBlock
 constexpr size_t kMaxSlots = size_t{1} << BlockId::kSlotBits;
 
 size_t slots_in(size_t extent_bytes, size_t block_bytes) { return std::min(extent_bytes / block_bytes, kMaxSlots); }
@@ -16,8 +16,7 @@ size_t slots_in(size_t extent_bytes, size_t block_bytes) { return std::min(exten
 
 BlockPool::BlockPool(const PoolConfig& config) : config_(config) {
   CHECK(config.extent_bytes > 0);
-  const size_t n_extents = config.budget_bytes / config.extent_bytes;
-  CHECK(n_extents < kMaxExtents);
+  const size_t n_extents = std::min(config.budget_bytes / config.extent_bytes, kMaxExtents);
   extents_.resize(n_extents);
   for (size_t i = n_extents; i-- > 0;) {
     extents_[i].next = free_extent_head_;

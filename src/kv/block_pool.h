@@ -55,7 +55,8 @@ struct BlockNeed {
 
 class BlockPool {
  public:
-  // Requires extent_bytes > 0 and budget / extent_bytes <= 2^18. A budget below one extent is a pool where nothing fits.
+  // Requires extent_bytes > 0. A budget below one extent is a pool where nothing fits; ids name 2^18 - 1 extents (512 GiB at 2 MiB),
+  // what is beyond is overhead.
   explicit BlockPool(const PoolConfig& config);
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;

@@ -401,6 +401,7 @@ TEST(SchedulerTest, DestructionReturnsBlocks) {
 // Random loads: lengths, arrivals, cancels, failures, tickets, models, chunks and budgets. Everything ends, and ends right.
 struct Load {
   unsigned seed;
+  std::optional<SchedConfig> config;  // random if absent
   size_t n_extents;
   int n_sequences;
   int checks_every;
@@ -415,12 +416,13 @@ void run_load(const Load& load, LoadResult& result) {
   SCOPED_TRACE(testing::Message() << "seed " << load.seed);
   std::mt19937 random(load.seed);
   const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  const int32_t step_tokens = 1 + draw(200);
-  const SchedConfig config{.step_tokens = step_tokens,
-                           .chunk_tokens = draw(2) ? 0 : 1 + draw(40),
-                           .max_running = 1 + draw(40),
-                           .max_waiting = 20 + draw(100),
-                           .kv_reuse = draw(8) ? KvReuse::kOn : KvReuse::kOff};
+  const int32_t step_tokens = 1 + draw(200), chunk_tokens = draw(2) ? 0 : 1 + draw(40);
+  const SchedConfig random_config{.step_tokens = step_tokens,
+                                  .chunk_tokens = chunk_tokens,
+                                  .max_running = 1 + draw(40),
+                                  .max_waiting = 20 + draw(100),
+                                  .kv_reuse = draw(8) ? KvReuse::kOn : KvReuse::kOff};
+  const SchedConfig config = load.config.value_or(random_config);
   World w(load.n_extents, config);
   w.max_rows = config.max_step_rows();
   int n_submitted = 0;
@@ -447,8 +449,10 @@ void run_load(const Load& load, LoadResult& result) {
   int64_t budget = int64_t{load.n_sequences} * 100'000;
   for (int step = 0; n_submitted < load.n_sequences || !w.scheduler.idle(); ++step) {
     ASSERT_GT(--budget, 0) << "no progress";
-    const bool is_full = w.scheduler.stats().waiting >= static_cast<uint64_t>(config.max_waiting);
-    for (int i = is_full ? draw(2000) / 1999 : draw(4); i > 0 && n_submitted < load.n_sequences; --i) submit_one();
+    for (int i = draw(4); i > 0 && n_submitted < load.n_sequences; --i) {
+      const bool is_full = w.scheduler.stats().waiting >= static_cast<uint64_t>(config.max_waiting);
+      if (!is_full || draw(1000) == 0) submit_one();
+    }
     if (draw(10) == 0 && !tickets.empty())
       w.scheduler.complete(tickets[static_cast<size_t>(draw(static_cast<int>(tickets.size())))]);
     const bool ran = w.step();
@@ -469,7 +473,7 @@ void run_load(const Load& load, LoadResult& result) {
 TEST(SchedulerRandomTest, SmallBudgets) {
   std::random_device device;
   LoadResult result;
-  for (int round = 0; round < 60; ++round) run_load({device(), 4 + device() % 30, 60, 1}, result);
+  for (int round = 0; round < 60; ++round) run_load({device(), {}, 4 + device() % 30, 60, 1}, result);
   EXPECT_GT(result.n_stopped, 60 * 20);
   EXPECT_GT(result.preemptions, 100u);
 }
@@ -477,14 +481,15 @@ TEST(SchedulerRandomTest, SmallBudgets) {
 TEST(SchedulerRandomTest, LargeBudgets) {
   std::random_device device;
   LoadResult result;
-  for (int round = 0; round < 10; ++round) run_load({device(), 200 + device() % 300, 200, 5}, result);
+  for (int round = 0; round < 10; ++round) run_load({device(), {}, 200 + device() % 300, 200, 5}, result);
   EXPECT_GT(result.n_stopped, 10 * 100);
 }
 
 TEST(SchedulerRandomTest, TenThousandSequences) {
   LoadResult result;
-  run_load({std::random_device{}(), 120, 10'000, 1000}, result);
-  EXPECT_GT(result.n_stopped, 5'000);
+  const SchedConfig config{.step_tokens = 256, .max_running = 64, .max_waiting = 500};
+  run_load({std::random_device{}(), config, 60, 10'000, 1000}, result);
+  EXPECT_GT(result.n_stopped, 8'000);
 }
 
 }  // namespace
