@@ -1,6 +1,28 @@
-#include "base/log.h"
+#include <csignal>
+#include <cstdio>
 
-int main() {
-  pagoda::start_log("info");
-  return 0;
+#include "base/log.h"
+#include "cmd/commands.h"
+
+int main(int argc, char** argv) {
+  using namespace pagoda::cmd;
+  std::signal(SIGPIPE, SIG_IGN);  // a vanished reader is an error of the write
+  const Parsed parsed = parse_options(argc, argv);
+  if (parsed.exit_code) return *parsed.exit_code;
+  const Options& options = parsed.options;
+  pagoda::start_log(options.log_level.c_str());
+
+  const pagoda::Status status = [&] {
+    switch (options.command) {
+      case Command::kServe: return serve(options);
+      case Command::kRun: return run(options);
+      case Command::kTokenize: return tokenize(options);
+      case Command::kEval: return eval(options);
+      case Command::kInspect: return inspect(options);
+    }
+    return pagoda::Status{};
+  }();
+  if (status) return 0;
+  std::fprintf(stderr, "pagoda: %s\n", status.error().to_string().c_str());
+  return 1;
 }

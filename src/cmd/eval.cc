@@ -1,0 +1,51 @@
+#include <cmath>
+#include <cstdio>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "cmd/commands.h"
+#include "cmd/read_file.h"
+#include "engine/evaluate.h"
+#include "engine/served_model.h"
+
+namespace pagoda::cmd {
+namespace {
+
+Result<std::vector<TokenId>> tokens_of(const Options& options, const engine::EngineConfig& config) {
+  if (options.ids_file.empty() == options.file.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "give either --ids FILE or --text FILE");
+  }
+  const std::string& path = options.ids_file.empty() ? options.file : options.ids_file;
+  TRY_ASSIGN(const std::string text, read_text(path));
+  if (!options.ids_file.empty()) return parse_ids(text, path);
+  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  TRY_ASSIGN(const text::Tokenizer tokenizer, engine::make_tokenizer(gguf));
+  return tokenizer.encode(text);
+}
+
+}  // namespace
+
+Status eval(const Options& options) {
+  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
+  TRY_ASSIGN(const std::vector<TokenId> tokens, tokens_of(options, config));
+  // Whole prefixes are computed one after another; each is an ordinary prompt.
+  const engine::KvReuse kv_reuse = std::exchange(config.kv_reuse, engine::KvReuse::kOn);
+  const SteadyClock clock;
+  TRY_ASSIGN(const auto runner, engine::StepRunner::create(config, clock));
+  TRY_ASSIGN(const engine::Evaluation result, engine::evaluate(*runner, tokens, kv_reuse, options.top_logits));
+
+  std::printf("{\"tokens\":%d,\"nll\":%.17g,\"ppl\":%.17g,\"logits_hash\":\"%s\"", result.n_tokens, result.nll, result.ppl,
+              to_hex(result.logits_hash).c_str());
+  if (options.top_logits > 0) {
+    std::printf(",\"top_logits\":[");
+    for (size_t i = 0; i < result.top_logits.size(); ++i) {
+      const auto& [token, logit] = result.top_logits[i];
+      std::printf("%s[%d,%.9g]", i == 0 ? "" : ",", token.value, static_cast<double>(logit));
+    }
+    std::printf("]");
+  }
+  std::printf("}\n");
+  return {};
+}
+
+}  // namespace pagoda::cmd

@@ -1,0 +1,261 @@
+#include "cmd/options.h"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <toml++/toml.h>
+
+#include "cmd/model_path.h"
+#include "cmd/version.h"
+
+namespace pagoda::cmd {
+namespace {
+
+struct CommandSpec {
+  Command command;
+  const char* name;
+  const char* help;
+};
+constexpr std::array kCommands{
+    CommandSpec{Command::kServe, "serve", "Serve MODEL over HTTP with an OpenAI-compatible API"},
+    CommandSpec{Command::kRun, "run", "Answer PROMPT once, or chat in the terminal without one"},
+    CommandSpec{Command::kTokenize, "tokenize", "Print the token ids of TEXT as a JSON array"},
+    CommandSpec{Command::kEval, "eval", "Print loss, perplexity and logits hash of a text or of token ids, as JSON"},
+    CommandSpec{Command::kInspect, "inspect", "Say what a GGUF file holds, and what it would take to serve it"},
+};
+
+// Which commands take an option.
+constexpr unsigned bit(Command command) { return 1u << static_cast<unsigned>(command); }
+constexpr unsigned kServes = bit(Command::kServe);
+constexpr unsigned kRuns = bit(Command::kRun);
+constexpr unsigned kTokenizes = bit(Command::kTokenize);
+constexpr unsigned kEvals = bit(Command::kEval);
+constexpr unsigned kComputes = kServes | kRuns | kEvals;
+constexpr unsigned kAll = kComputes | kTokenizes | bit(Command::kInspect);
+
+struct OptionSpec {
+  const char* names;  // as CLI11 wants them; the long name is also the config file's key
+  unsigned commands;
+  const char* help;
+  std::function<CLI::Option*(CLI::App&, Options&, const char* names, const char* help)> add;
+};
+
+template <typename T>
+auto value(T Options::*field, const char* type) {
+  return [field, type](CLI::App& app, Options& options, const char* names, const char* help) {
+    return app.add_option(names, options.*field, help)->capture_default_str()->option_text(type);
+  };
+}
+auto choice(std::string Options::*field, std::vector<std::string> choices) {
+  return [field, choices](CLI::App& app, Options& options, const char* names, const char* help) {
+    std::string text;
+    for (const std::string& c : choices) text += (text.empty() ? "" : "|") + c;
+    return app.add_option(names, options.*field, help)->capture_default_str()->check(CLI::IsMember(choices))->option_text(text);
+  };
+}
+auto number(int Options::*field, int low, int high) {
+  return [=](CLI::App& app, Options& options, const char* names, const char* help) {
+    return app.add_option(names, options.*field, help)->check(CLI::Range(low, high))->option_text("N");
+  };
+}
+auto real(float Options::*field, float low, float high) {
+  return [=](CLI::App& app, Options& options, const char* names, const char* help) {
+    return app.add_option(names, options.*field, help)->check(CLI::Range(low, high))->option_text("X");
+  };
+}
+auto flag(bool Options::*field) {
+  return [field](CLI::App& app, Options& options, const char* names, const char* help) {
+    return app.add_flag(names, options.*field, help);
+  };
+}
+
+// Defaults are in the help texts where the value alone would not say them.
+const std::vector<OptionSpec>& option_table() {
+  static const std::vector<OptionSpec> kTable{
+      {"--config", kAll, "TOML file of options, by their long names", value(&Options::config_file, "FILE")},
+      {"-t,--threads", kComputes, "Compute threads (default: the cores this process may use)", number(&Options::threads, 1, 1024)},
+      {"-c,--ctx-size", kComputes, "Context, prompt and answer together, in tokens (default: what the model was trained for)",
+       number(&Options::context_tokens, 64, 1 << 24)},
+      {"--isa", kComputes, "Instruction set of the kernels: auto, ref, avx2, avx512", value(&Options::isa, "NAME")},
+      {"--arithmetic", kComputes, "What products are computed in: auto, int8, f32", value(&Options::arithmetic, "NAME")},
+      {"--kv-format", kComputes, "How K and V are stored (auto: q8, K of layers with a K bias in bf16)",
+       choice(&Options::kv_format, {"auto", "q8", "bf16"})},
+      {"--kv-memory", kComputes, "Memory for K and V, e.g. 512M or 2G (default: a quarter of what is free, at most 16 contexts)",
+       value(&Options::kv_memory, "BYTES")},
+      {"--kv-cache", kRuns | kEvals, "off: compute the whole prefix again for every token", choice(&Options::kv_cache, {"on", "off"})},
+      {"--step-tokens", kComputes, "Rows computed together in one step, at most (default 256)", number(&Options::step_tokens, 16, 8192)},
+      {"--chunk", kComputes, "Tokens of one prefill chunk, at most (default: what the step has left)", number(&Options::chunk_tokens, 1, 8192)},
+      {"--chat-template", kServes | kRuns, "Jinja file to use instead of the model's own chat template", value(&Options::chat_template, "FILE")},
+      {"--host", kServes, "Address to listen on", value(&Options::host, "ADDRESS")},
+      {"--port", kServes, "Port to listen on; 0: any free one, which is printed", value(&Options::port, "PORT")},
+      {"--alias", kServes, "Name to serve the model under (default: the file's name)", value(&Options::alias, "NAME")},
+      {"--strict-model", kServes, "Refuse requests that name another model", flag(&Options::strict_model)},
+      {"--cors-origin", kServes, "Allow browsers from this origin, or *", value(&Options::cors_origin, "ORIGIN")},
+      {"--max-queued", kServes, "Requests that may wait; more get 429 (default 512)", number(&Options::max_queued, 1, 1 << 20)},
+      {"--log-level", kServes | kRuns | kEvals, "What goes to stderr", choice(&Options::log_level, {"debug", "info", "warn", "error"})},
+      {"--system", kRuns, "System prompt of the chat", value(&Options::system, "TEXT")},
+      {"-n,--max-tokens", kRuns, "Tokens to generate, at most (default: the rest of the context)", number(&Options::max_tokens, 1, 1 << 24)},
+      {"--temperature", kRuns, "Sampling temperature; 0: always the likeliest token (default 1)", real(&Options::temperature, 0, 100)},
+      {"--top-k", kRuns, "Sample among the K likeliest tokens; 0: all (default 0)", number(&Options::top_k, 0, 1 << 24)},
+      {"--top-p", kRuns, "Sample among the likeliest tokens of this total probability (default 1)", real(&Options::top_p, 0, 1)},
+      {"--min-p", kRuns, "Sample among tokens at least this likely, relative to the likeliest (default 0)", real(&Options::min_p, 0, 1)},
+      {"--seed", kRuns, "Seed of the sampling (default: a new one each time)", value(&Options::seed, "N")},
+      {"--raw", kRuns, "Continue PROMPT as it stands, without the chat template", flag(&Options::raw)},
+      {"--file", kTokenizes, "Tokenize this file's bytes", value(&Options::file, "FILE")},
+      {"--bos", kTokenizes, "Begin-of-text token (auto: as the model says)", choice(&Options::bos, {"auto", "on", "off"})},
+      {"--parse-special", kTokenizes, "Turn texts of special tokens into those tokens", flag(&Options::parse_special)},
+      {"--text", kEvals, "Evaluate this file's text", value(&Options::file, "FILE")},
+      {"--ids", kEvals, "Evaluate these token ids: integers separated by blanks, commas or newlines", value(&Options::ids_file, "FILE")},
+      {"--top-logits", kEvals, "Also print the N largest logits of the last position", number(&Options::top_logits, 0, 1 << 20)},
+      {"--json", kAll, "Print the result as JSON", flag(&Options::json)},
+  };
+  return kTable;
+}
+
+std::string long_name(const OptionSpec& spec) {
+  const std::string names = spec.names;
+  return names.substr(names.find("--") + 2);
+}
+
+// The config file as arguments that stand before the command line's own, so that those win.
+Result<std::vector<std::string>> config_arguments(const std::string& path, Command command) {
+  toml::table table;
+  try {
+    table = toml::parse_file(path);
+  } catch (const toml::parse_error& error) {
+    return fail(ErrorCode::kInvalidArgument, "{}:{}: {}", path, error.source().begin.line, error.description());
+  }
+  std::vector<std::string> arguments;
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    const auto spec = std::find_if(option_table().begin(), option_table().end(), [&](const OptionSpec& s) { return long_name(s) == name; });
+    if (spec == option_table().end() || name == "config") return fail(ErrorCode::kInvalidArgument, "{}: unknown option \"{}\"", path, name);
+    if ((spec->commands & bit(command)) == 0) continue;  // one file may serve several commands
+    if (const auto on = node.value_exact<bool>()) {
+      arguments.push_back(fmt::format("--{}={}", name, *on ? "true" : "false"));
+    } else if (const auto text = node.value<std::string>()) {
+      arguments.push_back(fmt::format("--{}={}", name, *text));
+    } else if (const auto whole = node.value_exact<int64_t>()) {
+      arguments.push_back(fmt::format("--{}={}", name, *whole));
+    } else if (const auto fraction = node.value<double>()) {
+      arguments.push_back(fmt::format("--{}={}", name, *fraction));
+    } else {
+      return fail(ErrorCode::kInvalidArgument, "{}: option \"{}\" must be a string, a number or true/false", path, name);
+    }
+  }
+  return arguments;
+}
+
+void add_options(CLI::App& app, const CommandSpec& command, Options& options) {
+  app.add_option("MODEL,-m,--model", options.model, "GGUF file, or the name of a model in the model folder");
+  if (command.command == Command::kRun) app.add_option("PROMPT", options.text, "What to answer");
+  if (command.command == Command::kTokenize) app.add_option("TEXT", options.text, "What to tokenize");
+  for (const OptionSpec& spec : option_table()) {
+    if ((spec.commands & bit(command.command)) != 0) spec.add(app, options, spec.names, spec.help);
+  }
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  for (CLI::Option* option : app.get_options()) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+struct Parser {
+  CLI::App app{"Pagoda: LLM inference on CPUs, with a KV cache one can watch and trust.", "pagoda"};
+  std::array<CLI::App*, kCommands.size()> commands{};
+
+  explicit Parser(Options& options) {
+    app.set_version_flag("--version", std::string("pagoda ") + kVersion);
+    app.require_subcommand(1);
+    app.get_formatter()->column_width(34);
+    for (size_t i = 0; i < kCommands.size(); ++i) {
+      commands[i] = app.add_subcommand(kCommands[i].name, kCommands[i].help);
+      add_options(*commands[i], kCommands[i], options);
+    }
+  }
+
+  std::optional<int> parse(std::vector<std::string> arguments, Options& options) {
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    try {
+      app.parse(arguments);
+    } catch (const CLI::ParseError& error) {
+      return app.exit(error) == 0 ? 0 : 2;
+    }
+    for (size_t i = 0; i < kCommands.size(); ++i) {
+      if (!commands[i]->parsed()) continue;
+      options.command = kCommands[i].command;
+      for (const char* name : {"PROMPT", "TEXT"}) {
+        const CLI::Option* positional = commands[i]->get_option_no_throw(name);
+        if (positional != nullptr && positional->count() > 0) options.has_text = true;
+      }
+    }
+    if (!options.model.empty()) return std::nullopt;
+    std::cerr << "pagoda: which model? Name a GGUF file or a model of the model folder; see --help\n";
+    return 2;
+  }
+};
+
+}  // namespace
+
+Parsed parse_options(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  Parsed parsed;
+  parsed.exit_code = Parser(parsed.options).parse(arguments, parsed.options);
+  if (parsed.exit_code || parsed.options.config_file.empty()) return parsed;
+
+  const auto config = config_arguments(parsed.options.config_file, parsed.options.command);
+  if (!config) {
+    std::cerr << "pagoda: " << config.error().to_string() << "\n";
+    parsed.exit_code = 2;
+    return parsed;
+  }
+  arguments.insert(arguments.begin() + 1, config->begin(), config->end());
+  parsed.options = {};
+  parsed.exit_code = Parser(parsed.options).parse(arguments, parsed.options);
+  return parsed;
+}
+
+Result<uint64_t> parse_bytes(const std::string& text) {
+  size_t end = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  std::string unit = text.substr(end);
+  for (const char* suffix : {"iB", "B"}) {
+    const std::string s = suffix;
+    if (unit.size() >= s.size() && unit.ends_with(s)) {
+      unit.resize(unit.size() - s.size());
+      break;
+    }
+  }
+  const std::string units = "KMGT";
+  const size_t power = unit.empty() ? 0 : unit.size() == 1 ? units.find(static_cast<char>(std::toupper(unit[0]))) + 1 : 0;
+  const double bytes = number * std::pow(1024.0, static_cast<double>(power));
+  if (end == 0 || (!unit.empty() && power == 0) || !(bytes >= 0) || bytes > 0x1p62) {
+    return fail(ErrorCode::kInvalidArgument, "\"{}\" is not a size; write e.g. 512M, 2G or a number of bytes", text);
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
+Result<engine::EngineConfig> engine_config(const Options& options) {
+  engine::EngineConfig config;
+  TRY_ASSIGN(config.model_path, find_model(options.model));
+  TRY_ASSIGN(config.isa, kernels::parse_isa(options.isa));
+  TRY_ASSIGN(config.arithmetic, kernels::parse_arithmetic(options.arithmetic));
+  config.served_name = options.alias;
+  config.kv_format = options.kv_format;
+  config.kv_reuse = options.kv_cache == "on" ? engine::KvReuse::kOn : engine::KvReuse::kOff;
+  if (options.context_tokens > 0) config.context_tokens = options.context_tokens;
+  if (options.kv_memory != "auto") {
+    TRY_ASSIGN(config.kv_memory_bytes, parse_bytes(options.kv_memory));
+  }
+  config.n_threads = options.threads;
+  config.step_tokens = options.step_tokens;
+  config.chunk_tokens = options.chunk_tokens;
+  config.max_queued = options.max_queued;
+  return config;
+}
+
+}  // namespace pagoda::cmd

@@ -1,0 +1,78 @@
+// The one option table: parser, --help, the config file's keys and docs/options.md all come from it (options.cc).
+// Precedence: command line, then the config file, then the default.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/config.h"
+
+namespace pagoda::cmd {
+
+enum class Command : uint8_t { kServe, kRun, kTokenize, kEval, kInspect };
+
+struct Options {
+  Command command = Command::kServe;
+  std::string model;          // path, or a name in the model folder
+  std::string text;           // positional: run's prompt, tokenize's text
+  bool has_text = false;
+  std::string config_file;
+
+  // engine
+  int threads = 0;
+  int context_tokens = 0;
+  std::string isa = "auto";
+  std::string arithmetic = "auto";
+  std::string kv_format = "auto";
+  std::string kv_memory = "auto";
+  std::string kv_cache = "on";
+  int step_tokens = 256;
+  int chunk_tokens = 0;
+  int max_queued = 512;
+
+  // serve
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;
+  std::string alias;
+  bool strict_model = false;
+  std::string cors_origin;
+  std::string chat_template;  // path of a file
+  std::string log_level = "info";
+
+  // run
+  std::string system;
+  int max_tokens = 0;
+  float temperature = 1.0f;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  int top_k = 0;
+  std::optional<uint64_t> seed;
+  bool raw = false;
+
+  // tokenize, eval
+  std::string file;           // --file, --text
+  std::string ids_file;
+  std::string bos = "auto";
+  bool parse_special = false;
+  int top_logits = 0;
+
+  bool json = false;
+};
+
+// Parses the command line. A usage error or --help is printed, and the exit code returned.
+struct Parsed {
+  Options options;
+  std::optional<int> exit_code;  // set: nothing left to do
+};
+Parsed parse_options(int argc, char** argv);
+
+// The options as the engine wants them: the model found, names parsed, sizes in bytes.
+Result<engine::EngineConfig> engine_config(const Options& options);
+
+// "512M", "2G", "1.5GiB", "1000000": K, M, G are powers of 1,024.
+Result<uint64_t> parse_bytes(const std::string& text);
+
+}  // namespace pagoda::cmd
