@@ -20,6 +20,8 @@ struct Filler {
 
 constexpr Filler kFillers[] = {
     {fill_matmul_ref, fill_rows_ref, fill_attention_ref},
+    {fill_matmul_avx2, fill_rows_avx2, fill_attention_avx2},
+    {fill_matmul_avx512, fill_rows_avx512, fill_attention_avx512},
 };
 
 KernelTable make_table(Isa isa) {
@@ -45,17 +47,13 @@ std::string supported_names() {
 
 }  // namespace
 
-std::vector<Isa> supported_isas() {
-  std::vector<Isa> isas = isas_of(read_cpu_words());
-  isas.resize(1);  // until the vector tables are there
-  return isas;
-}
+std::vector<Isa> supported_isas() { return isas_of(read_cpu_words()); }
 
 Isa best_isa() { return supported_isas().back(); }
 
 const KernelTable& kernel_table(Isa isa) {
   CHECK(is_supported(isa));
-  static const KernelTable tables[] = {make_table(Isa::kRef)};
+  static const KernelTable tables[] = {make_table(Isa::kRef), make_table(Isa::kAvx2), make_table(Isa::kAvx512)};
   return tables[static_cast<int>(isa)];
 }
 

@@ -78,6 +78,14 @@ inline float gelu_tanh_f32(float x) {
 
 inline float softcap_f32(float x, float cap) { return cap * tanh_f32(x / cap); }
 
+// Rope: (a, b) -> (a cos - b sin, b cos + a sin), every product rounded. cos_sin: {cos, sin}.
+inline void rotate_pair(float* a, float* b, const float* cos_sin) {
+  const float old_a = *a;
+  const float old_b = *b;
+  *a = old_a * cos_sin[0] - old_b * cos_sin[1];
+  *b = old_b * cos_sin[0] + old_a * cos_sin[1];
+}
+
 // ln(x) of a positive normal double, in plain double operations (libm's differ between versions). Within 2 ulp.
 // x = 2^e * m, m in [sqrt(1/2), sqrt(2));  ln(m) = 2 atanh(f), f = (m - 1) / (m + 1).
 double log_f64(double x);

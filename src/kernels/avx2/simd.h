@@ -95,7 +95,9 @@ PAGODA_SIMD Mask greater(F32 a, F32 b) {
 PAGODA_SIMD F32 select(Mask m, F32 if_set, F32 if_not) {
   return {_mm256_blendv_ps(if_not.lo, if_set.lo, m.lo), _mm256_blendv_ps(if_not.hi, if_set.hi, m.hi)};
 }
-PAGODA_SIMD I32 select(Mask m, I32 if_set, I32 if_not) { return bits_of(select(m, from_bits(if_set), from_bits(if_not))); }
+PAGODA_SIMD I32 select(Mask m, I32 if_set, I32 if_not) {
+  return bits_of(select(m, from_bits(if_set), from_bits(if_not)));
+}
 // Lanes i with begin <= i < end, for any begin and end.
 PAGODA_SIMD Mask lanes_in(int begin, int end) {
   const I32 before = first_lanes(begin);

@@ -4,5 +4,6 @@
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
+#pragma GCC diagnostic pop
 #endif
 #undef PAGODA_SIMD

@@ -80,9 +80,7 @@ PAGODA_SIMD F32 widen_bf16(const void* p) {
 PAGODA_SIMD F32 widen_f16(const void* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
 }
-PAGODA_SIMD void store_i8(void* p, I32 a) {
-  _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
-}
+PAGODA_SIMD void store_i8(void* p, I32 a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v)); }
 
 // The fixed tree: lane i + lane i + 8, then + 4, + 2, + 1.
 PAGODA_SIMD float reduce_add(F32 a) {

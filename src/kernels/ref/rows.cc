@@ -62,16 +62,6 @@ void gated(const float* gate, const float* up, int ld_in, int n_cols, Range rows
   }
 }
 
-// (a, b) -> (a cos - b sin, b cos + a sin); every product is rounded.
-void rotate(float* a, float* b, const float* cos_sin) {
-  const float c = cos_sin[0];
-  const float s = cos_sin[1];
-  const float old_a = *a;
-  const float old_b = *b;
-  *a = old_a * c - old_b * s;
-  *b = old_b * c + old_a * s;
-}
-
 template <RopeStyle kStyle>
 void rope(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float* table, const int32_t* position,
           Range rows) {
@@ -82,7 +72,7 @@ void rope(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float
       float* head = row_of(x, ld, r) + h * head_dim;
       for (int i = 0; i < half; ++i) {
         const bool adjacent = kStyle == RopeStyle::kAdjacent;
-        rotate(head + (adjacent ? 2 * i : i), head + (adjacent ? 2 * i + 1 : i + half), angles + 2 * i);
+        rotate_pair(head + (adjacent ? 2 * i : i), head + (adjacent ? 2 * i + 1 : i + half), angles + 2 * i);
       }
     }
   }

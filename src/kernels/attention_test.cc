@@ -1,0 +1,351 @@
+// Cache writes and attention: each instruction set against ref, bit for bit; ref against softmax attention in double.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "kernels/kernels.h"
+#include "kernels/test_util.h"
+#include "tensor/float16.h"
+
+namespace pagoda::kernels {
+namespace {
+
+using kv::KvType;
+using kv::LayerFormat;
+
+constexpr LayerFormat kBf16{KvType::kBf16, KvType::kBf16};
+constexpr LayerFormat kQ8{KvType::kInt8, KvType::kInt8};
+constexpr LayerFormat kK16V8{KvType::kBf16, KvType::kInt8};
+constexpr LayerFormat kK8V16{KvType::kInt8, KvType::kBf16};
+constexpr LayerFormat kFormats[] = {kBf16, kQ8, kK16V8, kK8V16};
+
+// The second KV head of the second layer of a sequence of n_tokens random tokens.
+class Cache {
+ public:
+  Cache(LayerFormat format, int head_dim, int n_tokens, Isa writer = Isa::kRef) {
+    const LayerFormat layers[] = {kBf16, format};
+    layout_ = kv::GroupLayout::make(2, head_dim, layers);
+    k_ = random_floats(21, static_cast<size_t>(n_tokens * head_dim));
+    v_ = random_floats(22, static_cast<size_t>(n_tokens * head_dim), 0.5f);
+    for (int t = 0; t < n_tokens; t += kv::kBlockTokens) {
+      owned_.push_back(std::make_unique<AlignedBytes>(layout_.block_bytes));
+      blocks_.push_back(owned_.back()->data);
+    }
+    const kv::KvView view = this->view();
+    for (int t = 0; t < n_tokens; ++t) {
+      std::byte* head = owned_[static_cast<size_t>(t / kv::kBlockTokens)]->data + view.head_offset;
+      kernel_table(writer).kv_write(&k_[static_cast<size_t>(t * head_dim)], &v_[static_cast<size_t>(t * head_dim)],
+                                    head_dim, view.layer, head, t % kv::kBlockTokens);
+    }
+  }
+
+  kv::KvView view() const { return kv::KvView::make(blocks_.data(), layout_, 1, 1); }
+  void drop(int block) { blocks_[static_cast<size_t>(block)] = nullptr; }
+  const AlignedBytes& bytes(int block) const { return *owned_[static_cast<size_t>(block)]; }
+  int n_blocks() const { return static_cast<int>(blocks_.size()); }
+  const std::vector<float>& keys() const { return k_; }
+  const std::vector<float>& values() const { return v_; }
+
+  double k(int token, int dim) const { return element(layout_.layers[1].format.k, false, token, dim); }
+  double v(int token, int dim) const { return element(layout_.layers[1].format.v, true, token, dim); }
+
+ private:
+  double element(KvType type, bool is_value, int token, int dim) const {
+    const kv::KvView view = this->view();
+    const int block = token / kv::kBlockTokens;
+    const int slot = token % kv::kBlockTokens;
+    const size_t at = is_value ? kv::v_index(type, view.head_dim, slot, dim) : kv::k_index(type, slot, dim);
+    const std::byte* part = is_value ? view.v(block) : view.k(block);
+    if (type == KvType::kBf16) return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(part)[at]);
+    const uint16_t scale = (is_value ? view.v_scales(block) : view.k_scales(block))[slot];
+    return double{tensor::f16_to_f32(scale)} * reinterpret_cast<const int8_t*>(part)[at];
+  }
+
+  kv::GroupLayout layout_;
+  std::vector<float> k_, v_;
+  std::vector<std::unique_ptr<AlignedBytes>> owned_;
+  std::vector<const std::byte*> blocks_;
+};
+
+// Rows of queries at given positions.
+struct Rows {
+  Rows(const Cache& cache, std::vector<int32_t> positions) : position(std::move(positions)) {
+    const auto n = static_cast<uint32_t>(position.size());
+    const auto stride = static_cast<uint32_t>(cache.view().head_dim + 16);
+    q = random_floats(23, n * stride, 2.0f);
+    for (uint32_t r = 0; r < n; ++r) offset.push_back((n - 1 - r) * stride);  // not in order
+    args.kv = cache.view();
+    args.scale = 1.0f / std::sqrt(static_cast<float>(args.kv.head_dim));
+    point();
+  }
+  void point() {
+    args.q = q.data();
+    args.row_offset = offset.data();
+    args.position = position.data();
+    args.n_rows = static_cast<int>(position.size());
+  }
+  // Results of all rows, as one thread computes them.
+  std::vector<float> run(Isa isa, Arithmetic arithmetic) {
+    std::vector<float> out(q.size(), -7.0f);
+    AlignedBytes scratch(attention_scratch_bytes(args.kv.head_dim));
+    std::memset(scratch.data, 0xFF, scratch.size);  // NaN
+    args.out = out.data();
+    attention(kernel_table(isa), arithmetic, args, scratch.data);
+    return out;
+  }
+
+  std::vector<int32_t> position;
+  std::vector<float> q;
+  std::vector<uint32_t> offset;
+  AttentionArgs args;
+};
+
+std::vector<int32_t> run_of_positions(int first, int n_rows, int rows_per_token) {
+  std::vector<int32_t> positions;
+  for (int r = 0; r < n_rows; ++r) positions.push_back(first + r / rows_per_token);
+  return positions;
+}
+
+void expect_all_isas_agree(Rows& rows, const std::string& what) {
+  for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
+    const std::vector<float> want = rows.run(Isa::kRef, arithmetic);
+    for (const Isa isa : supported_isas()) {
+      EXPECT_TRUE(same_bits(rows.run(isa, arithmetic), want))
+          << to_string(isa) << " " << to_string(arithmetic) << " " << what;
+    }
+  }
+}
+
+class AttentionTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { set_float_mode(); }
+  int head_dim() const { return GetParam(); }
+};
+
+// One decode token's head group, and chunks that cross block and span boundaries.
+TEST_P(AttentionTest, EveryIsaGivesTheBitsOfRef) {
+  for (const LayerFormat format : kFormats) {
+    const Cache cache(format, head_dim(), 560);
+    const struct {
+      int first, n_rows, rows_per_token;
+    } cases[] = {{0, 1, 1},   {0, 3, 1},    {31, 2, 2},   {32, 7, 7},  {255, 3, 3},
+                 {256, 5, 5}, {250, 13, 1}, {500, 40, 3}, {511, 2, 1}, {559, 9, 9}};
+    for (const auto& c : cases) {
+      Rows rows(cache, run_of_positions(c.first, c.n_rows, c.rows_per_token));
+      expect_all_isas_agree(rows, to_string(format) + " from " + std::to_string(c.first));
+    }
+  }
+}
+
+TEST_P(AttentionTest, WindowsAndDroppedBlocks) {
+  for (const LayerFormat format : kFormats) {
+    for (const int window : {1, 7, 33, 100, 256, 300, 1000}) {
+      Cache cache(format, head_dim(), 560);
+      constexpr int kFirst = 540;
+      for (int b = 0; (b + 1) * kv::kBlockTokens <= kFirst - window + 1; ++b) cache.drop(b);
+      Rows rows(cache, run_of_positions(kFirst, 20, 2));
+      rows.args.window = window;
+      expect_all_isas_agree(rows, to_string(format) + " window " + std::to_string(window));
+    }
+  }
+}
+
+// Rows of one call may be far apart: nobody sees the blocks between, which may be gone.
+TEST_P(AttentionTest, RowsFarApart) {
+  Cache cache(kQ8, head_dim(), 560);
+  for (const int gone : {4, 5, 6, 7, 8, 9, 10, 11, 12}) cache.drop(gone);
+  Rows rows(cache, {100, 101, 540, 541, 102, 559});
+  rows.args.window = 20;
+  expect_all_isas_agree(rows, "far apart");
+}
+
+TEST_P(AttentionTest, Softcap) {
+  for (const LayerFormat format : {kBf16, kQ8}) {
+    const Cache cache(format, head_dim(), 300);
+    Rows rows(cache, run_of_positions(280, 12, 4));
+    rows.args.softcap = 1.5f;
+    expect_all_isas_agree(rows, "softcap");
+  }
+}
+
+// A row alone, among others, in any order, with out over q: the same bits.
+TEST_P(AttentionTest, ARowDependsOnItselfAlone) {
+  for (const LayerFormat format : kFormats) {
+    const Cache cache(format, head_dim(), 560);
+    for (const Isa isa : supported_isas()) {
+      if (isa == Isa::kRef) continue;
+      for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
+        Rows all(cache, run_of_positions(240, kAttentionMaxRows, 3));
+        const std::vector<float> want = all.run(isa, arithmetic);
+        for (const size_t r : {0u, 1u, 17u, 40u, 63u}) {
+          Rows one(cache, {all.position[r]});
+          const auto width = static_cast<size_t>(head_dim());
+          std::copy_n(all.q.begin() + all.offset[r], width, one.q.begin());
+          one.args.out = one.q.data();
+          AlignedBytes scratch(attention_scratch_bytes(head_dim()));
+          attention(kernel_table(isa), arithmetic, one.args, scratch.data);
+          const std::vector<float> got(one.q.begin(), one.q.begin() + head_dim());
+          const auto from = want.begin() + all.offset[r];
+          EXPECT_TRUE(same_bits(got, std::vector<float>(from, from + head_dim()))) << to_string(isa) << " row " << r;
+        }
+      }
+    }
+  }
+}
+
+// softmax(q.K * scale, capped) V in double over what the cache holds.
+std::vector<double> attend_in_double(const Cache& cache, const Rows& rows, int r) {
+  const AttentionArgs& args = rows.args;
+  const int head_dim = args.kv.head_dim;
+  const int first = args.window == 0 ? 0 : std::max(0, args.position[r] - args.window + 1);
+  std::vector<double> score;
+  for (int t = first; t <= args.position[r]; ++t) {
+    double dot = 0.0;
+    for (int d = 0; d < head_dim; ++d) dot += rows.q[rows.offset[r] + d] * cache.k(t, d);
+    dot *= args.scale;
+    score.push_back(args.softcap == 0.0f ? dot : args.softcap * std::tanh(dot / args.softcap));
+  }
+  const double max = *std::max_element(score.begin(), score.end());
+  double sum = 0.0;
+  std::vector<double> out(static_cast<size_t>(head_dim));
+  for (int t = first; t <= args.position[r]; ++t) {
+    const double p = std::exp(score[t - first] - max);
+    sum += p;
+    for (int d = 0; d < head_dim; ++d) out[d] += p * cache.v(t, d);
+  }
+  for (double& x : out) x /= sum;
+  return out;
+}
+
+TEST_P(AttentionTest, RefIsCloseToDouble) {
+  for (const LayerFormat format : kFormats) {
+    const Cache cache(format, head_dim(), 300);
+    for (const int window : {0, 40}) {
+      Rows rows(cache, {0, 31, 255, 256, 299});
+      rows.args.window = window;
+      rows.args.softcap = window == 0 ? 0.0f : 2.0f;
+      for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
+        const bool rounds_queries = arithmetic == Arithmetic::kInt8 && format.k == KvType::kInt8;
+        const std::vector<float> out = rows.run(Isa::kRef, arithmetic);
+        for (int r = 0; r < rows.args.n_rows; ++r) {
+          const std::vector<double> want = attend_in_double(cache, rows, r);
+          for (int d = 0; d < head_dim(); ++d) {
+            EXPECT_NEAR(out[rows.offset[r] + d], want[d], rounds_queries ? 2e-2 : 2e-6)
+                << to_string(format) << " " << to_string(arithmetic) << " row " << r;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, CacheWritesFollowTheScaleRule) {
+  for (const LayerFormat format : kFormats) {
+    const Cache want(format, head_dim(), 40);
+    for (const Isa isa : supported_isas()) {
+      const Cache got(format, head_dim(), 40, isa);
+      for (int b = 0; b < want.n_blocks(); ++b) {
+        EXPECT_EQ(std::memcmp(got.bytes(b).data, want.bytes(b).data, want.bytes(b).size), 0) << to_string(isa);
+      }
+    }
+    for (int t = 0; t < 40; ++t) {
+      const float* k = &want.keys()[static_cast<size_t>(t * head_dim())];
+      float amax = 0.0f;
+      for (int d = 0; d < head_dim(); ++d) amax = std::max(amax, std::fabs(k[d]));
+      const double scale = tensor::f16_to_f32(tensor::f32_to_f16(amax / 127.0f));
+      for (int d = 0; d < head_dim(); ++d) {
+        if (format.k == KvType::kInt8) {
+          const double rounded = std::clamp(std::nearbyint(k[d] / static_cast<float>(scale)), -127.0f, 127.0f);
+          EXPECT_EQ(want.k(t, d), rounded * scale);
+        } else {
+          EXPECT_EQ(want.k(t, d), tensor::bf16_to_f32(tensor::f32_to_bf16(k[d])));
+        }
+        EXPECT_NEAR(want.v(t, d), want.values()[static_cast<size_t>(t * head_dim() + d)], 6e-3);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HeadDims, AttentionTest, testing::Values(16, 48, 64, 80, 96, 128, 256));
+
+TEST(KvWriteTest, EdgesOfTheScale) {
+  set_float_mode();
+  constexpr int kDim = 16;
+  const LayerFormat layers[] = {kQ8};
+  const kv::GroupLayout layout = kv::GroupLayout::make(1, kDim, layers);
+  const kv::LayerLayout& layer = layout.layers[0];
+  const std::vector<float> zeros(kDim, 0.0f);
+  const std::vector<float> tiny(kDim, 1e-9f);  // its scale rounds to 0
+  const std::vector<float> huge(kDim, -1e9f);  // beyond f16: clamps, stays finite
+  for (const Isa isa : supported_isas()) {
+    AlignedBytes block(layout.block_bytes);
+    std::memset(block.data, 0x55, block.size);
+    kernel_table(isa).kv_write(zeros.data(), tiny.data(), kDim, layer, block.data, 3);
+    kernel_table(isa).kv_write(huge.data(), huge.data(), kDim, layer, block.data, 5);
+    const auto* k = reinterpret_cast<const int8_t*>(block.data);
+    const auto* k_scales = reinterpret_cast<const uint16_t*>(block.data + layer.k_scales);
+    const auto* v = reinterpret_cast<const int8_t*>(block.data + layer.v);
+    const auto* v_scales = reinterpret_cast<const uint16_t*>(block.data + layer.v_scales);
+    EXPECT_EQ(k_scales[3], 0);
+    EXPECT_EQ(v_scales[3], 0);
+    EXPECT_EQ(k_scales[5], 0x7BFF);
+    for (int d = 0; d < kDim; ++d) {
+      EXPECT_EQ(k[kv::k_index(KvType::kInt8, 3, d)], 0);
+      EXPECT_EQ(v[kv::v_index(KvType::kInt8, kDim, 3, d)], 0);
+      EXPECT_EQ(k[kv::k_index(KvType::kInt8, 5, d)], -127);
+      EXPECT_EQ(k[kv::k_index(KvType::kInt8, 4, d)], 0x55) << "another slot was touched";
+      EXPECT_EQ(v[kv::v_index(KvType::kInt8, kDim, 4, d)], 0x55);
+    }
+    EXPECT_EQ(k_scales[4], 0x5555);
+  }
+}
+
+TEST(AttentionSpanTest, ARowThatSeesNothingIsEmptyAndMergesAsNothing) {
+  set_float_mode();
+  constexpr int kDim = 64;
+  const Cache cache(kQ8, kDim, 300);
+  Rows rows(cache, {10, 290});
+  for (const Isa isa : supported_isas()) {
+    const KernelTable& table = kernel_table(isa);
+    const size_t size = kPartialHeader + kDim;
+    std::vector<float> first(2 * size, 1.0f);
+    std::vector<float> second(2 * size, 1.0f);
+    AlignedBytes scratch(attention_scratch_bytes(kDim));
+    table.attention_span[0](rows.args, 0, first.data(), scratch.data);
+    table.attention_span[0](rows.args, 1, second.data(), scratch.data);
+    EXPECT_EQ(second[0], -std::numeric_limits<float>::infinity());
+    EXPECT_EQ(std::count(second.begin() + 1, second.begin() + size, 0.0f), static_cast<int>(size) - 1);
+
+    std::vector<float> forward = first;
+    table.attention_merge(forward.data(), second.data(), 1, kDim);
+    EXPECT_TRUE(same_bits(forward, first));
+    std::vector<float> backward = second;
+    table.attention_merge(backward.data(), first.data(), 1, kDim);
+    backward.resize(size);
+    EXPECT_TRUE(same_bits(backward, std::vector<float>(first.begin(), first.begin() + size)));
+  }
+}
+
+TEST(AttentionSpanTest, VisibleSpans) {
+  const int32_t position[] = {300, 520, 90};
+  AttentionArgs args;
+  args.position = position;
+  EXPECT_EQ(visible_spans(args).size(), 0);
+  args.n_rows = 2;
+  EXPECT_EQ(visible_spans(args).begin, 0);
+  EXPECT_EQ(visible_spans(args).end, 3);
+  args.window = 45;
+  EXPECT_EQ(visible_spans(args).begin, 1);
+  args.window = 46;
+  EXPECT_EQ(visible_spans(args).begin, 0);
+  args.n_rows = 3;
+  args.window = 10;
+  EXPECT_EQ(visible_spans(args).begin, 0);
+  EXPECT_EQ(visible_spans(args).end, 3);
+}
+
+}  // namespace
+}  // namespace pagoda::kernels

@@ -1,0 +1,37 @@
+// Cache writes and attention on avx512.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention_args.h"
+#include "kernels/int8_rule.h"
+#include "kernels/math.h"
+#include "kernels/table.h"
+#include "tensor/float16.h"
+
+// clang-format off
+#include "kernels/avx512/begin.h"
+#include "kernels/avx512/simd.h"
+#include "kernels/avx512/simd_attention.h"
+#include "kernels/generic/math.h"
+#include "kernels/generic/int8_rule.h"
+#include "kernels/generic/kv_write.h"
+#include "kernels/generic/attention_scores.h"
+#include "kernels/generic/attention_values.h"
+#include "kernels/generic/attention.h"
+#include "kernels/avx512/end.h"
+// clang-format on
+
+namespace pagoda::kernels {
+
+void fill_attention_avx512(KernelTable& table) {
+  table.kv_write = avx512::kv_write;
+  table.attention_span[static_cast<int>(Arithmetic::kInt8)] = avx512::attention_span<Arithmetic::kInt8>;
+  table.attention_span[static_cast<int>(Arithmetic::kF32)] = avx512::attention_span<Arithmetic::kF32>;
+  table.attention_merge = avx512::attention_merge;
+  table.attention_finish = avx512::attention_finish;
+}
+
+}  // namespace pagoda::kernels

@@ -1,0 +1,251 @@
+// Attention over spans (ref/attention.cc defines it): scores of a tile of rows, softmax, values. Include inside a region, last.
+
+// Rows whose scores are kept before their values are taken: scores (16 KB), K and V of a span stay in the first-level cache.
+inline constexpr int kTileRows = 16;
+
+// One span of one call.
+struct SpanWork {
+  const AttentionArgs& args;
+  int first_block;
+  float* scores;    // [rows, kSpanTokens]; weights after the softmax
+  float* k_scales;  // [kSpanTokens]
+  float* v_scales;
+  float* amounts;       // [rows]: scale, times the query's own scale in int8
+  int32_t* sum_starts;  // [rows]
+  int8_t* q8;           // [rows, head_dim]
+  const float* q[kAttentionMaxRows];
+  Range seen[kAttentionMaxRows];      // tokens of the span
+  uint8_t blocks[kAttentionMaxRows];  // bit b: the row sees tokens of block b
+
+  PAGODA_SIMD SpanWork(const AttentionArgs& a, int span, std::byte* scratch)
+      : args(a),
+        first_block(span * kSpanBlocks),
+        scores(reinterpret_cast<float*>(scratch + SpanScratch::kScores)),
+        k_scales(reinterpret_cast<float*>(scratch + SpanScratch::kKScales)),
+        v_scales(reinterpret_cast<float*>(scratch + SpanScratch::kVScales)),
+        amounts(reinterpret_cast<float*>(scratch + SpanScratch::kAmounts)),
+        sum_starts(reinterpret_cast<int32_t*>(scratch + SpanScratch::kCorrections)),
+        q8(reinterpret_cast<int8_t*>(scratch + SpanScratch::kQueries)) {
+    for (int r = 0; r < args.n_rows; ++r) {
+      q[r] = args.q + args.row_offset[r];
+      seen[r] = visible_tokens(args, r, span);
+      blocks[r] = blocks_of(seen[r]);
+    }
+  }
+
+  PAGODA_SIMD static uint8_t blocks_of(Range tokens) {
+    if (tokens.size() == 0) return 0;
+    const int end = (tokens.end + kv::kBlockTokens - 1) / kv::kBlockTokens;
+    return static_cast<uint8_t>((1U << end) - (1U << (tokens.begin / kv::kBlockTokens)));
+  }
+};
+
+// Blocks that any of rows [begin, end) sees.
+inline uint32_t union_of_blocks(const SpanWork& work, int begin, int end) {
+  uint32_t blocks = 0;
+  for (int r = begin; r < end; ++r) blocks |= work.blocks[r];
+  return blocks;
+}
+
+// A block's 32 scales as f32; a bf16 part has scale 1.
+inline void widen_scales(kv::KvType type, const uint16_t* scales, float* out) {
+  for (int i = 0; i < kv::kBlockTokens; i += kLanes) {
+    store(out + i, type == kv::KvType::kInt8 ? widen_f16(scales + i) : splat(1.0f));
+  }
+}
+
+inline void prepare_scales(const SpanWork& work) {
+  const kv::KvView& view = work.args.kv;
+  const uint32_t blocks = union_of_blocks(work, 0, work.args.n_rows);
+  for (int b = 0; b < kSpanBlocks; ++b) {
+    if ((blocks >> b & 1) == 0) continue;
+    widen_scales(view.layer.format.k, view.k_scales(work.first_block + b), work.k_scales + b * kv::kBlockTokens);
+    widen_scales(view.layer.format.v, view.v_scales(work.first_block + b), work.v_scales + b * kv::kBlockTokens);
+  }
+}
+
+// The queries of int8 arithmetic over int8 K: per head row s_q = amax / 127, q = round-half-even(x / s_q).
+inline void quantize_queries(const SpanWork& work) {
+  const int head_dim = work.args.kv.head_dim;
+  for (int r = 0; r < work.args.n_rows; ++r) {
+    int8_t* q8 = work.q8 + r * head_dim;
+    const float scale = largest_magnitude(work.q[r], head_dim) / kInt8Max;
+    I32 sum = splat_i32(0);
+    for (int d = 0; d < head_dim; d += kLanes) {
+      const I32 q = scale == 0.0f ? splat_i32(0) : quantize_i8(load(work.q[r] + d), splat(scale));
+      sum = add(sum, q);
+      store_i8(q8 + d, q);
+    }
+    work.amounts[r] = scale * work.args.scale;
+    work.sum_starts[r] = kSumStart * reduce_add(sum);
+  }
+}
+
+// Size of the pieces when n rows are cut into as few pieces of at most `most` as possible, evenly.
+PAGODA_SIMD int even_piece(int n, int most) {
+  const int pieces = (n + most - 1) / most;
+  return (n + pieces - 1) / pieces;
+}
+
+template <class Keys>
+inline void score_tile(const SpanWork& work, Range rows) {
+  const kv::KvView& view = work.args.kv;
+  const uint32_t blocks = union_of_blocks(work, rows.begin, rows.end);
+  const int piece = even_piece(rows.size(), kScoreRows);
+  for (int b = 0; b < kSpanBlocks; ++b) {
+    if ((blocks >> b & 1) == 0) continue;
+    for (int r = rows.begin; r < rows.end; r += piece) {
+      const int n = std::min(piece, rows.end - r);
+      if ((union_of_blocks(work, r, r + n) >> b & 1) == 0) continue;
+      const ScoreTask task{.k = view.k(work.first_block + b),
+                           .head_dim = view.head_dim,
+                           .k_scales = work.k_scales + b * kv::kBlockTokens,
+                           .q8 = work.q8 + r * view.head_dim,
+                           .sum_starts = work.sum_starts + r,
+                           .q = work.q + r,
+                           .amounts = work.amounts + r,
+                           .scores = work.scores + r * kSpanTokens + b * kv::kBlockTokens};
+      score_block<Keys>(task, n);
+    }
+  }
+}
+
+// Scores of sixteen tokens of a row after the softcap; -inf where the row sees nothing.
+PAGODA_SIMD F32 masked_scores(const AttentionArgs& args, const float* scores, Range seen, int token) {
+  F32 s = load(scores + token);
+  if (args.softcap != 0.0f) s = softcap(s, splat(args.softcap));
+  if (seen.begin <= token && token + kLanes <= seen.end) return s;
+  return select(lanes_in(seen.begin - token, seen.end - token), s, splat(kMinusInfinity));
+}
+
+// Turns a row's scores into weights p * s_v and leaves m and l. A masked token's p is exactly 0 (exp of -inf).
+inline void softmax_row(const SpanWork& work, int row, float* partial) {
+  const Range seen = work.seen[row];
+  float* scores = work.scores + row * kSpanTokens;
+  const int begin = seen.begin / kLanes * kLanes;
+  F32 highest = splat(kMinusInfinity);
+  for (int t = begin; t < seen.end; t += kLanes) {
+    const F32 s = masked_scores(work.args, scores, seen, t);
+    highest = max(highest, s);
+    store(scores + t, s);
+  }
+  const float m = reduce_max(highest) + 0.0f;  // one zero
+  F32 sum = zero();
+  for (int t = begin; t < seen.end; t += kLanes) {
+    const F32 p = exp(sub(load(scores + t), splat(m)));
+    sum = add(sum, p);
+    store(scores + t, mul(p, load(work.v_scales + t)));
+  }
+  partial[0] = m;
+  partial[1] = reduce_add(sum);
+}
+
+inline void clear_row(int head_dim, float* partial) {
+  partial[0] = kMinusInfinity;
+  partial[1] = 0.0f;
+  for (int d = 0; d < head_dim; d += kLanes) store(partial + kPartialHeader + d, zero());
+}
+
+// Tokens that all of rows [r, r + n), n <= kValueRows, see.
+template <class Values>
+inline void add_values(const SpanWork& work, int r, int n, Range tokens, float* partial) {
+  const int stride = partial_size(work.args.kv.head_dim);
+  const ValueTask task{.view = &work.args.kv,
+                       .first_block = work.first_block,
+                       .begin = tokens.begin,
+                       .end = tokens.end,
+                       .dim = 0,
+                       .weights = work.scores + r * kSpanTokens,
+                       .out = partial + r * stride + kPartialHeader,
+                       .out_stride = stride};
+  accumulate_rows<Values>(task, n);
+}
+
+// One register block: what all its rows see in one go, before and after it each row's own tokens.
+template <class Values>
+inline void values_of_piece(const SpanWork& work, int first, int n, float* partial) {
+  Range common = work.seen[first];
+  for (int r = first + 1; r < first + n; ++r) {
+    common.begin = std::max(common.begin, work.seen[r].begin);
+    common.end = std::min(common.end, work.seen[r].end);
+  }
+  if (common.begin >= common.end) {
+    for (int r = first; r < first + n; ++r) add_values<Values>(work, r, 1, work.seen[r], partial);
+    return;
+  }
+  for (int r = first; r < first + n; ++r) add_values<Values>(work, r, 1, {work.seen[r].begin, common.begin}, partial);
+  add_values<Values>(work, first, n, common, partial);
+  for (int r = first; r < first + n; ++r) add_values<Values>(work, r, 1, {common.end, work.seen[r].end}, partial);
+}
+
+template <class Keys, class Values>
+inline void attend_tile(const SpanWork& work, Range rows, float* partial) {
+  const int head_dim = work.args.kv.head_dim;
+  const int stride = partial_size(head_dim);
+  score_tile<Keys>(work, rows);
+  for (int r = rows.begin; r < rows.end; ++r) {
+    clear_row(head_dim, partial + r * stride);
+    if (work.seen[r].size() > 0) softmax_row(work, r, partial + r * stride);
+  }
+  const int piece = even_piece(rows.size(), kValueRows);
+  for (int r = rows.begin; r < rows.end; r += piece) {
+    values_of_piece<Values>(work, r, std::min(piece, rows.end - r), partial);
+  }
+}
+
+template <class Keys>
+inline void attend_tiles(const SpanWork& work, float* partial) {
+  prepare_scales(work);
+  for (int r = 0; r < work.args.n_rows; r += kTileRows) {
+    const Range rows{r, std::min(r + kTileRows, work.args.n_rows)};
+    if (work.args.kv.layer.format.v == kv::KvType::kInt8) {
+      attend_tile<Keys, Int8Values>(work, rows, partial);
+    } else {
+      attend_tile<Keys, Bf16Values>(work, rows, partial);
+    }
+  }
+}
+
+template <Arithmetic kArithmetic>
+inline void attention_span(const AttentionArgs& args, int span, float* partial, std::byte* scratch) {
+  const SpanWork work(args, span, scratch);
+  const bool int8_keys = args.kv.layer.format.k == kv::KvType::kInt8;
+  if (kArithmetic == Arithmetic::kInt8 && int8_keys) {
+    quantize_queries(work);
+    attend_tiles<Int8Keys>(work, partial);
+    return;
+  }
+  for (int r = 0; r < args.n_rows; ++r) work.amounts[r] = args.scale;
+  if (int8_keys) {
+    attend_tiles<F32Keys<WidenInt8>>(work, partial);
+  } else {
+    attend_tiles<F32Keys<WidenBf16>>(work, partial);
+  }
+}
+
+inline void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
+  const int size = partial_size(head_dim);
+  for (int r = 0; r < n_rows; ++r, into += size, next += size) {
+    if (next[0] == kMinusInfinity) continue;
+    if (into[0] == kMinusInfinity) {
+      __builtin_memcpy(into, next, static_cast<size_t>(size) * sizeof(float));
+      continue;
+    }
+    const float m = into[0] > next[0] ? into[0] : next[0];
+    const F32 a = exp(splat(into[0] - m));
+    const F32 b = exp(splat(next[0] - m));
+    into[0] = m;
+    store_first(into + 1, fma(load_first(next + 1, 1), b, mul(load_first(into + 1, 1), a)), 1);
+    for (int d = kPartialHeader; d < size; d += kLanes) {
+      store(into + d, fma(load(next + d), b, mul(load(into + d), a)));
+    }
+  }
+}
+
+inline void attention_finish(const AttentionArgs& args, const float* partial) {
+  for (int r = 0; r < args.n_rows; ++r, partial += partial_size(args.kv.head_dim)) {
+    float* out = args.out + args.row_offset[r];
+    const F32 sum = splat(partial[1] == 0.0f ? 1.0f : partial[1]);
+    for (int d = 0; d < args.kv.head_dim; d += kLanes) store(out + d, div(load(partial + kPartialHeader + d), sum));
+  }
+}

@@ -1,0 +1,97 @@
+// O += w V over a run of tokens that all rows of a register block see. Include inside a region, after simd_attention.h.
+// Fused: w V into O, tokens ascending, so a run may be cut anywhere.
+
+// Tokens [begin, end) of a span, dims [dim, dim + vectors * 16).
+struct ValueTask {
+  const kv::KvView* view;
+  int first_block;  // of the span
+  int begin, end;
+  int dim;
+  const float* weights;  // [rows, kSpanTokens]
+  float* out;            // [rows, out_stride], at the first dim of the head
+  int out_stride;
+};
+
+struct Int8Values {
+  // Token `slot`'s sixteen dims from v (the block's V, at the first dim wanted).
+  PAGODA_SIMD static F32 get(const std::byte* v, int head_dim, int slot, int vector) {
+    return widen_i8(v + slot * head_dim + vector * kLanes);
+  }
+  static constexpr int kDimBytes = 1;
+};
+struct Bf16Values {
+  PAGODA_SIMD static F32 get(const std::byte* v, int head_dim, int slot, int vector) {
+    const I32 pair = load_i32(v + ((slot >> 1) * head_dim + vector * kLanes) * 4);
+    if ((slot & 1) == 0) return from_bits(shift_left<16>(pair));
+    return from_bits(bit_and(pair, splat_i32(static_cast<int32_t>(0xFFFF0000U))));
+  }
+  static constexpr int kDimBytes = 4;  // pairs of tokens
+};
+
+template <class Values, int kRows, int kVectors>
+PAGODA_SIMD void accumulate_token(const ValueTask& task, const std::byte* v, int slot, const float* weights,
+                                  F32 (&sum)[kRows][kVectors]) {
+  F32 values[kVectors];
+#pragma GCC unroll 4
+  for (int i = 0; i < kVectors; ++i) values[i] = Values::get(v, task.view->head_dim, slot, i);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const F32 w = splat(weights[r * kSpanTokens]);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) sum[r][i] = fma(w, values[i], sum[r][i]);
+  }
+}
+
+template <class Values, int kRows, int kVectors>
+inline void accumulate(const ValueTask& task) {
+  F32 sum[kRows][kVectors];
+  float* out = task.out + task.dim;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) sum[r][i] = load(out + r * task.out_stride + i * kLanes);
+  }
+  for (int t = task.begin; t < task.end;) {
+    const int block = t / kv::kBlockTokens;
+    const std::byte* v = task.view->v(task.first_block + block) + task.dim * Values::kDimBytes;
+    const int first = block * kv::kBlockTokens;
+    const int last = std::min(task.end, first + kv::kBlockTokens);
+    for (; t < last; ++t) accumulate_token<Values>(task, v, t - first, task.weights + t, sum);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) store(out + r * task.out_stride + i * kLanes, sum[r][i]);
+  }
+}
+
+// All dims of the head.
+template <class Values, int kRows>
+inline void accumulate_dims(ValueTask task) {
+  const int head_dim = task.view->head_dim;
+  task.dim = 0;
+  for (; task.dim + kValueVectors * kLanes <= head_dim; task.dim += kValueVectors * kLanes) {
+    accumulate<Values, kRows, kValueVectors>(task);
+  }
+  for (; task.dim < head_dim; task.dim += kLanes) accumulate<Values, kRows, 1>(task);
+}
+
+// n_rows in [1, kValueRows].
+template <class Values>
+inline void accumulate_rows(const ValueTask& task, int n_rows) {
+  if (task.begin >= task.end) return;
+  switch (n_rows) {
+    case 1:
+      return accumulate_dims<Values, 1>(task);
+    case 2:
+      return accumulate_dims<Values, 2>(task);
+    case 3:
+      return accumulate_dims<Values, 3>(task);
+    case 4:
+      return accumulate_dims<Values, 4>(task);
+    case 5:
+      return accumulate_dims<Values, 5>(task);
+    case 6:
+      return accumulate_dims<Values, 6>(task);
+  }
+}

@@ -1,0 +1,187 @@
+// Rows of activations and logits over 16 lanes (ref/rows.cc defines them). Include inside a region, after simd.h and generic/math.h.
+
+PAGODA_SIMD const float* row_of(const float* x, int ld, int row) { return x + static_cast<ptrdiff_t>(row) * ld; }
+PAGODA_SIMD float* row_of(float* x, int ld, int row) { return x + static_cast<ptrdiff_t>(row) * ld; }
+
+// out[i] = op(a[i]) or op(a[i], b[i]) for one row; out may be a or b.
+template <class Op>
+inline void map_row(const Op& op, const float* a, int n, float* out) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, op(load(a + i)));
+  if (i < n) store_first(out + i, op(load_first(a + i, n - i)), n - i);
+}
+template <class Op>
+inline void map_row(const Op& op, const float* a, const float* b, int n, float* out) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, op(load(a + i), load(b + i)));
+  if (i < n) store_first(out + i, op(load_first(a + i, n - i), load_first(b + i, n - i)), n - i);
+}
+
+struct AddOp {
+  PAGODA_SIMD F32 operator()(F32 a, F32 b) const { return add(a, b); }
+};
+struct ScaleOp {
+  F32 factor;
+  PAGODA_SIMD F32 operator()(F32 a) const { return mul(a, factor); }
+};
+struct NormOp {
+  F32 inverse;
+  PAGODA_SIMD F32 operator()(F32 x, F32 weight) const { return mul(mul(x, inverse), weight); }
+};
+struct SiluOp {
+  PAGODA_SIMD F32 operator()(F32 gate, F32 up) const { return mul(silu(gate), up); }
+};
+struct GeluTanhOp {
+  PAGODA_SIMD F32 operator()(F32 gate, F32 up) const { return mul(gelu_tanh(gate), up); }
+};
+struct SoftcapOp {
+  F32 cap;
+  PAGODA_SIMD F32 operator()(F32 x) const { return softcap(x, cap); }
+};
+
+inline void rms_norm(const float* x, int ld_x, const float* weight, float eps, int n_cols, Range rows, float* out,
+                     int ld_out) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const float* in = row_of(x, ld_x, r);
+    F32 squares = zero();
+    int i = 0;
+    for (; i + kLanes <= n_cols; i += kLanes) squares = fma(load(in + i), load(in + i), squares);
+    if (i < n_cols) squares = fma(load_first(in + i, n_cols - i), load_first(in + i, n_cols - i), squares);
+    const float mean = reduce_add(squares) / static_cast<float>(n_cols);
+    const float inverse = 1.0f / std::sqrt(mean + eps);
+    map_row(NormOp{splat(inverse)}, in, weight, n_cols, row_of(out, ld_out, r));
+  }
+}
+
+inline void add_rows(float* x, int ld_x, const float* y, int ld_y, int n_cols, Range rows) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    float* to = row_of(x, ld_x, r);
+    map_row(AddOp{}, to, row_of(y, ld_y, r), n_cols, to);
+  }
+}
+
+inline void add_bias(float* x, int ld, const float* bias, int n_cols, Range rows) {
+  for (int r = rows.begin; r < rows.end; ++r) map_row(AddOp{}, row_of(x, ld, r), bias, n_cols, row_of(x, ld, r));
+}
+
+inline void scale(float* x, int ld, float factor, int n_cols, Range rows) {
+  const ScaleOp op{splat(factor)};
+  for (int r = rows.begin; r < rows.end; ++r) map_row(op, row_of(x, ld, r), n_cols, row_of(x, ld, r));
+}
+
+template <class Op>
+inline void gated(const float* gate, const float* up, int ld_in, int n_cols, Range rows, float* out, int ld_out) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    map_row(Op{}, row_of(gate, ld_in, r), row_of(up, ld_in, r), n_cols, row_of(out, ld_out, r));
+  }
+}
+
+inline void rope_adjacent(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float* table,
+                          const int32_t* position, Range rows) {
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const float* angles = row_of(table, rope_dim, position[r]);
+    float* row = row_of(x, ld, r);
+    int i = 0;
+    for (; i + kLanes <= rope_dim; i += kLanes) {
+      const F32 both = load(angles + i);
+      const F32 cos = duplicate_even(both);
+      const F32 sin = duplicate_odd(both);
+      for (int h = 0; h < n_heads; ++h) {
+        float* at = row + h * head_dim + i;
+        const F32 old = load(at);
+        store(at, subtract_add(mul(old, cos), mul(swap_pairs(old), sin)));
+      }
+    }
+    for (; i < rope_dim; i += 2) {
+      for (int h = 0; h < n_heads; ++h) {
+        float* at = row + h * head_dim + i;
+        rotate_pair(at, at + 1, angles + i);
+      }
+    }
+  }
+}
+
+inline void rope_halves(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float* table,
+                        const int32_t* position, Range rows) {
+  const int half = rope_dim / 2;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    const float* angles = row_of(table, rope_dim, position[r]);
+    float* row = row_of(x, ld, r);
+    int i = 0;
+    for (; i + kLanes <= half; i += kLanes) {
+      const F32 low = load(angles + 2 * i);
+      const F32 high = load(angles + 2 * i + kLanes);
+      const F32 cos = even_lanes(low, high);
+      const F32 sin = odd_lanes(low, high);
+      for (int h = 0; h < n_heads; ++h) {
+        float* at = row + h * head_dim + i;
+        const F32 a = load(at);
+        const F32 b = load(at + half);
+        store(at, sub(mul(a, cos), mul(b, sin)));
+        store(at + half, add(mul(b, cos), mul(a, sin)));
+      }
+    }
+    for (; i < half; ++i) {
+      for (int h = 0; h < n_heads; ++h) {
+        float* at = row + h * head_dim + i;
+        rotate_pair(at, at + half, angles + 2 * i);
+      }
+    }
+  }
+}
+
+inline void softcap_logits(float* x, int n, float cap) { map_row(SoftcapOp{splat(cap)}, x, n, x); }
+
+// Each lane keeps its first largest; then the largest lane, the lowest index on ties.
+inline int argmax(const float* x, int n) {
+  F32 best = splat(-std::numeric_limits<float>::infinity());
+  I32 best_index = splat_i32(0);
+  I32 index = lane_numbers();
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const F32 value = load(x + i);
+    const Mask higher = greater(value, best);
+    best = select(higher, value, best);
+    best_index = select(higher, index, best_index);
+    index = add(index, splat_i32(kLanes));
+  }
+  float lane_best[kLanes];
+  int32_t lane_index[kLanes];
+  store(lane_best, best);
+  store_i32(lane_index, best_index);
+  float highest = lane_best[0];
+  int result = lane_index[0];
+  for (int lane = 1; lane < kLanes; ++lane) {
+    const bool first_of_equals = lane_best[lane] == highest && lane_index[lane] < result;
+    if (lane_best[lane] > highest || first_of_equals) {
+      highest = lane_best[lane];
+      result = lane_index[lane];
+    }
+  }
+  for (; i < n; ++i) {
+    if (x[i] > highest) {
+      highest = x[i];
+      result = i;
+    }
+  }
+  return result;
+}
+
+// Lanes from n on hold -inf.
+PAGODA_SIMD F32 load_logits(const float* x, int n) {
+  if (n >= kLanes) return load(x);
+  return select(lanes_in(0, n), load_first(x, n), splat(-std::numeric_limits<float>::infinity()));
+}
+
+inline TileSum tile_sum(const float* x, int n) {
+  F32 highest = splat(-std::numeric_limits<float>::infinity());
+  for (int i = 0; i < n; i += kLanes) highest = max(highest, load_logits(x + i, n - i));
+  TileSum tile{.max = reduce_max(highest), .sum = 0.0f};
+  if (tile.max == -std::numeric_limits<float>::infinity()) return tile;
+  F32 sum = zero();
+  for (int i = 0; i < n; i += kLanes) sum = add(sum, exp(sub(load_logits(x + i, n - i), splat(tile.max))));
+  tile.sum = reduce_add(sum);
+  return tile;
+}
+
+inline double log_sum_exp(const float* x, int n) { return fold_tiles(tile_sum, x, n); }
