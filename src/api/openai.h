@@ -82,6 +82,7 @@ class OpenAiAnswer {
   OpenAiCall::TokenIds token_ids_;
   bool has_logprobs_;
   int n_choices_;
+  std::vector<TokenId> stop_tokens_;  // that the client named
   AnswerHead head_;
   std::vector<Choice> choices_;
   int n_open_;
@@ -109,6 +110,7 @@ class OpenAiStream {
   OpenAiCall::TokenIds token_ids_;
   bool has_logprobs_;
   int n_choices_;
+  std::vector<TokenId> stop_tokens_;     // that the client named
   std::string prefix_;                   // {"id":... up to the choices
   std::vector<size_t> text_characters_;  // per choice, so far: where the next token's text begins
   int n_open_;

@@ -49,12 +49,12 @@ std::string usage_json(const Usage& usage) {
       usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
 }
 
-// ,"finish_reason":...,"stop_reason":...
-void append_finish(std::string& out, const Finished& finished) {
+// ,"finish_reason":...,"stop_reason":...   A stop id is a reason only if the client named it: the end of the text is not.
+void append_finish(std::string& out, const Finished& finished, std::span<const TokenId> stop_tokens) {
   out += fmt::format(R"(,"finish_reason":"{}","stop_reason":)", reason_name(finished.reason));
   if (!finished.stop_string.empty()) {
     append_json_string(out, finished.stop_string);
-  } else if (finished.stop_token) {
+  } else if (finished.stop_token && std::ranges::find(stop_tokens, *finished.stop_token) != stop_tokens.end()) {
     out += std::to_string(finished.stop_token->value);
   } else {
     out += "null";
@@ -114,6 +114,7 @@ OpenAiAnswer::OpenAiAnswer(const OpenAiCall& call, AnswerHead head)
       token_ids_(call.token_ids),
       has_logprobs_(asks_for_logprobs(call)),
       n_choices_(call.n_choices),
+      stop_tokens_(call.requests[0].stop.token_ids),
       head_(std::move(head)),
       choices_(call.requests.size() * static_cast<size_t>(call.n_choices)),
       n_open_(static_cast<int>(choices_.size())),
@@ -150,7 +151,7 @@ std::string OpenAiAnswer::json() const {
     } else {
       append_legacy_logprobs(out, choice.logprobs, 0);
     }
-    append_finish(out, choice.finished);
+    append_finish(out, choice.finished, stop_tokens_);
     if (token_ids_ == OpenAiCall::TokenIds::kShown) append_token_ids(out, choice.tokens);
     out += '}';
   }
@@ -166,6 +167,7 @@ OpenAiStream::OpenAiStream(const OpenAiCall& call, AnswerHead head)
       token_ids_(call.token_ids),
       has_logprobs_(asks_for_logprobs(call)),
       n_choices_(call.n_choices),
+      stop_tokens_(call.requests[0].stop.token_ids),
       prefix_(answer_prefix(head, call.kind == Kind::kChat ? "chat.completion.chunk" : "text_completion")),
       text_characters_(call.requests.size() * static_cast<size_t>(call.n_choices)),
       n_open_(static_cast<int>(text_characters_.size())),
@@ -222,7 +224,7 @@ std::string OpenAiStream::delta_frame(int index, const Delta& delta) {
 std::string OpenAiStream::finished_frame(int index, const Finished& finished) const {
   std::string choice =
       fmt::format(R"({{"index":{},{},"logprobs":null)", index, kind_ == Kind::kChat ? R"("delta":{})" : R"("text":"")");
-  append_finish(choice, finished);
+  append_finish(choice, finished, stop_tokens_);
   choice += '}';
   return chunk(choice);
 }

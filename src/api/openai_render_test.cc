@@ -123,6 +123,7 @@ TEST(OpenAiRender, LegacyLogprobs) {
 TEST(OpenAiRender, StopReasonsAndTokenIds) {
   OpenAiCall call = call_of(OpenAiCall::Kind::kCompletion, 1, 2);
   call.token_ids = OpenAiCall::TokenIds::kShown;
+  call.requests[0].stop.token_ids = {TokenId(5)};
   OpenAiAnswer answer(call, head_of("c"));
   answer.add(0, delta(0, "a", 2));
   Finished by_string = finished(0, FinishReason::kStop, {});

@@ -1,0 +1,162 @@
+#include "serve/call.h"
+
+#include <utility>
+
+#include "api/error_map.h"
+#include "base/log.h"
+
+namespace pagoda::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kRetryAfterSeconds = "1";
+
+double milliseconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+}  // namespace
+
+http::HttpResponse error_response(const Error& error) {
+  http::HttpResponse response;
+  response.status = api::error_face(error.code).status;
+  response.body = api::openai_error(error);
+  if (error.code == ErrorCode::kOverloaded || error.code == ErrorCode::kUnavailable) {
+    response.headers.push_back({"Retry-After", kRetryAfterSeconds});
+  }
+  return response;
+}
+
+Call::Call(engine::Engine& engine, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
+           http::Responder responder)
+    : engine_(engine), origin_(std::move(origin)), responder_(std::move(responder)), model_(head.model) {
+  if (call.delivery == api::OpenAiCall::Delivery::kStream) {
+    stream_.emplace(call, std::move(head));
+  } else {
+    answer_.emplace(call, std::move(head));
+  }
+}
+
+void Call::start(engine::Engine& engine, api::OpenAiCall call, api::AnswerHead head, Origin origin,
+                 http::Responder responder) {
+  const auto self = std::make_shared<Call>(engine, call, std::move(head), std::move(origin), std::move(responder));
+  self->responder_.on_drained([self] {
+    self->is_paused_ = false;
+    self->pump();
+  });
+  self->submit(std::move(call.requests));
+  self->responder_.on_gone([self] { self->on_gone(); });
+}
+
+void Call::submit(std::vector<engine::Request> requests) {
+  prompts_.reserve(requests.size());
+  for (engine::Request& request : requests) {
+    prompts_.push_back(engine_.submit(std::move(request), [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->wake();
+    }));
+  }
+}
+
+// Any thread. Events that come while a pump is due wait for it.
+void Call::wake() {
+  if (is_woken_.exchange(true)) return;
+  responder_.post([self = shared_from_this()] { self->pump(); });
+}
+
+void Call::pump() {
+  is_woken_ = false;
+  if (has_ended_ || is_paused_) return;
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    for (const engine::Event& event : prompts_[i].stream->take()) {
+      if (!handle(static_cast<int>(i), event)) return;
+    }
+  }
+  if (stream_) {
+    send_stream();
+  } else {
+    send_whole();
+  }
+}
+
+bool Call::handle(int prompt, const engine::Event& event) {
+  if (const auto* failed = std::get_if<engine::Failed>(&event)) {
+    fail(failed->error);
+    return false;
+  }
+  if (std::holds_alternative<engine::Accepted>(event)) ++n_accepted_;
+  if (!first_token_ && std::holds_alternative<engine::Delta>(event)) first_token_ = Clock::now();
+  if (stream_) {
+    frames_ += stream_->frames(prompt, event);
+  } else {
+    answer_->add(prompt, event);
+  }
+  return true;
+}
+
+void Call::send_stream() {
+  if (!is_open_) {
+    if (n_accepted_ < prompts_.size()) return;
+    is_open_ = true;
+    http::StreamHead head;
+    head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}, {"x-request-id", origin_.request_id}};
+    head.keepalive = ": ping\n\n";
+    responder_.open_stream(std::move(head));
+    // A completion has no frame of its own yet: a comment takes the head along, so that the client knows it is in.
+    if (frames_.empty()) frames_ = ": accepted\n\n";
+  }
+  const bool is_complete = stream_->is_complete();
+  if (is_complete) frames_ += stream_->end();
+  if (!frames_.empty()) is_paused_ = responder_.write(frames_) == http::Room::kFull;
+  frames_.clear();
+  if (!is_complete) return;
+  responder_.close();
+  end(200, "done");
+}
+
+void Call::send_whole() {
+  if (!answer_->is_complete()) return;
+  responder_.send({200, "application/json", {{"x-request-id", origin_.request_id}}, answer_->json()});
+  end(200, "done");
+}
+
+void Call::fail(const Error& error) {
+  const api::ErrorFace face = api::error_face(error.code);
+  if (face.status >= 500) LOG_WARN("request id={} failed: {}", origin_.request_id, error.to_string());
+  if (is_open_) {
+    responder_.write(frames_ + api::openai_error_frame(error));
+    responder_.close();
+  } else {
+    http::HttpResponse response = error_response(error);
+    response.headers.push_back({"x-request-id", origin_.request_id});
+    responder_.send(std::move(response));
+  }
+  cancel_all();
+  end(face.status, face.label);
+}
+
+void Call::on_gone() {
+  if (has_ended_) return;
+  cancel_all();
+  end(api::error_face(ErrorCode::kCancelled).status, "gone");
+}
+
+void Call::cancel_all() {
+  for (const auto& prompt : prompts_) engine_.cancel(prompt.id);
+}
+
+// The one log line of a request. No content, no keys.
+void Call::end(int status, std::string_view outcome) {
+  has_ended_ = true;
+  const Clock::time_point now = Clock::now();
+  const engine::Usage usage = stream_ ? stream_->usage() : answer_->usage();
+  LOG_INFO(
+      "request id={} route={} model={} status={} outcome={} stream={} prompts={} prompt_tokens={} cached_tokens={} "
+      "completion_tokens={} first_token_ms={:.1f} total_ms={:.1f}",
+      origin_.request_id, origin_.route, model_, status, outcome, stream_.has_value(), prompts_.size(),
+      usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
+      first_token_ ? milliseconds_between(origin_.received, *first_token_) : -1.0,
+      milliseconds_between(origin_.received, now));
+}
+
+}  // namespace pagoda::serve

@@ -1,0 +1,69 @@
+// Call: one API request from the moment it is parsed to its answer's last byte: submits its prompts to the engine, turns their events
+// into the answer or the stream, and cancels them if the client goes.
+// The HTTP status stays open until every prompt is accepted, so what fails before is a real status; after that an error is a stream's
+// last frame.
+// Owned by the exchange (its callbacks hold it) until answered or gone.     Threads: the connection's io thread; wake from any.
+// Bounds: while the client does not read, events stay in their OutputStreams, which coalesce.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/openai.h"
+#include "engine/engine.h"
+#include "http/responder.h"
+
+namespace pagoda::serve {
+
+class Call : public std::enable_shared_from_this<Call> {
+ public:
+  // What HTTP knows of the request.
+  struct Origin {
+    std::string request_id;
+    std::string route;
+    std::chrono::steady_clock::time_point received;
+  };
+  // Submits and returns; the rest happens as events come.
+  static void start(engine::Engine& engine, api::OpenAiCall call, api::AnswerHead head, Origin origin,
+                    http::Responder responder);
+
+  Call(engine::Engine& engine, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
+       http::Responder responder);
+
+ private:
+  void submit(std::vector<engine::Request> requests);
+  void wake();
+  void pump();
+  // False if the call has ended by it.
+  bool handle(int prompt, const engine::Event& event);
+  void send_stream();
+  void send_whole();
+  void fail(const Error& error);
+  void on_gone();
+  void cancel_all();
+  void end(int status, std::string_view outcome);
+
+  engine::Engine& engine_;
+  const Origin origin_;
+  http::Responder responder_;
+  const std::string model_;
+  std::vector<engine::Engine::Submitted> prompts_;
+  std::optional<api::OpenAiStream> stream_;  // one of the two
+  std::optional<api::OpenAiAnswer> answer_;
+  std::string frames_;  // rendered, not yet written
+  size_t n_accepted_ = 0;
+  bool is_open_ = false;    // the stream's head is on its way
+  bool is_paused_ = false;  // the client must read first
+  bool has_ended_ = false;
+  std::atomic<bool> is_woken_{false};
+  std::optional<std::chrono::steady_clock::time_point> first_token_;
+};
+
+// The answer to an error that comes before any byte: status, body, Retry-After where waiting helps.
+http::HttpResponse error_response(const Error& error);
+
+}  // namespace pagoda::serve

@@ -1,0 +1,121 @@
+#include "serve/routes.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "api/error_map.h"
+#include "api/json_text.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "serve/call.h"
+#include "serve/model_names.h"
+
+namespace pagoda::serve {
+namespace {
+
+api::ModelCard card_of(const engine::ModelInfo& model) {
+  return {model.name,
+          std::filesystem::path(model.path).filename().string(),
+          model.created,
+          model.context_tokens,
+          model.trained_context_tokens,
+          model.vocab_size,
+          model.n_params,
+          model.file_bytes};
+}
+
+// A client's own request id is kept if it is harmless in a header and a log line.
+bool is_usable_id(std::string_view id) {
+  return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
+           c == '.';
+  });
+}
+
+}  // namespace
+
+std::string IdSource::next() {
+  const std::lock_guard lock(mutex_);
+  return fmt::format("{:016x}{:08x}", random_(), static_cast<uint32_t>(random_()));
+}
+
+http::Router Routes::router() {
+  using http::HttpRequest;
+  using http::Responder;
+  http::Router router;
+  router.add("POST", "/v1/chat/completions", [this](HttpRequest request, Responder responder) {
+    generate(api::parse_chat, "chatcmpl-", request, std::move(responder));
+  });
+  router.add("POST", "/v1/completions", [this](HttpRequest request, Responder responder) {
+    generate(api::parse_completion, "cmpl-", request, std::move(responder));
+  });
+  router.add("GET", "/v1/models", [this](HttpRequest, Responder responder) { responder.send(models()); });
+  router.add("GET", "/v1/models/{id...}",
+             [this](HttpRequest request, Responder responder) { responder.send(model(request.path_value("id"))); });
+  for (const char* path : {"/health", "/ping"}) {
+    router.add("GET", path, [this](HttpRequest, Responder responder) { responder.send(health()); });
+  }
+  router.add("GET", "/version", [this](HttpRequest, Responder responder) {
+    responder.send(
+        {200, "application/json", {}, fmt::format(R"({{"version":{}}})", api::json_string(options_.version))});
+  });
+  router.add("GET", "/v1/engine", [this](HttpRequest, Responder responder) { responder.send(engine_stats()); });
+  router.add("GET", "/",
+             [](HttpRequest, Responder responder) { responder.send({200, "text/plain", {}, "Pagoda is running\n"}); });
+  return router;
+}
+
+void Routes::generate(Parse parse, std::string_view id_prefix, const http::HttpRequest& request,
+                      http::Responder responder) {
+  const std::string_view own_id = request.header("x-request-id");
+  const std::string request_id = is_usable_id(own_id) ? std::string(own_id) : "req-" + ids_.next();
+  const Status started = start_call(parse, id_prefix, request, request_id, responder);
+  if (started) return;
+  const api::ErrorFace face = api::error_face(started.error().code);
+  LOG_INFO("request id={} route={} status={} outcome={} field={}", request_id, request.path, face.status, face.label,
+           started.error().where.empty() ? "-" : started.error().where);
+  http::HttpResponse response = error_response(started.error());
+  response.headers.push_back({"x-request-id", request_id});
+  responder.send(std::move(response));
+}
+
+Status Routes::start_call(Parse parse, std::string_view id_prefix, const http::HttpRequest& request,
+                          const std::string& request_id, const http::Responder& responder) {
+  const auto received = std::chrono::steady_clock::now();
+  if (is_draining_) return fail(ErrorCode::kUnavailable, "the server is stopping");
+  TRY_ASSIGN(api::OpenAiCall call, parse(request.body));
+  TRY_ASSIGN(const engine::ModelInfo model, resolve_model(engine_.models(), call.model, options_.model_names));
+  for (engine::Request& one : call.requests) one.model = model.name;
+  api::AnswerHead head{fmt::format("{}{}", id_prefix, ids_.next()), unix_seconds(), model.name,
+                       "pagoda-" + options_.version};
+  Call::start(engine_, std::move(call), std::move(head), {request_id, request.path, received}, responder);
+  return {};
+}
+
+http::HttpResponse Routes::models() const {
+  std::vector<api::ModelCard> cards;
+  for (const engine::ModelInfo& model : engine_.models()) cards.push_back(card_of(model));
+  return {200, "application/json", {}, api::openai_models(cards)};
+}
+
+http::HttpResponse Routes::model(std::string_view id) const {
+  const auto found = resolve_model(engine_.models(), id, ModelNames::kStrict);
+  if (!found) return error_response(found.error());
+  return {200, "application/json", {}, api::openai_model(card_of(*found))};
+}
+
+http::HttpResponse Routes::health() const { return {is_draining_ ? 503 : 200, "text/plain", {}, ""}; }
+
+http::HttpResponse Routes::engine_stats() const {
+  const engine::EngineStats stats = engine_.stats();
+  return {
+      200,
+      "application/json",
+      {},
+      fmt::format(R"({{"running":{},"waiting":{},"steps":{},"preemptions":{},"kv_budget_bytes":{},"kv_live_bytes":{},)"
+                  R"("kv_live_blocks":{}}})",
+                  stats.running, stats.waiting, stats.steps, stats.preemptions, stats.kv_budget_bytes,
+                  stats.kv_live_bytes, stats.kv_live_blocks)};
+}
+
+}  // namespace pagoda::serve

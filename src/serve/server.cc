@@ -1,0 +1,89 @@
+#include "serve/server.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "api/error_map.h"
+#include "base/log.h"
+#include "http/server.h"
+#include "serve/routes.h"
+
+namespace pagoda::serve {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+class HttpFrontedServer final : public Server {
+ public:
+  HttpFrontedServer(engine::Engine& engine, const ServeOptions& options)
+      : engine_(engine), options_(options), routes_(engine, options) {}
+  ~HttpFrontedServer() override {
+    if (http_) http_->stop();
+  }
+
+  Status start() {
+    http::HttpOptions http_options;
+    http_options.host = options_.host;
+    http_options.port = options_.port;
+    http_options.cors_origin = options_.cors_origin;
+    http_options.max_body_bytes = options_.max_body_bytes;
+    http_options.render_error = [](int status, std::string_view message) {
+      return http::HttpResponse{status, "application/json", {}, api::openai_error(status, message)};
+    };
+    TRY_ASSIGN(http_, http::HttpServer::create(std::move(http_options), routes_.router()));
+    http_->watch_signals([this](int) { begin_stop(); });
+    return {};
+  }
+
+  uint16_t port() const override { return http_->port(); }
+  std::string url() const override { return http_->url(); }
+
+  void begin_stop() override {
+    const std::lock_guard lock(mutex_);
+    ++n_stop_requests_;
+    changed_.notify_all();
+  }
+
+  void run() override {
+    wait_for_stop_requests(1, steady_clock::time_point::max());
+    routes_.refuse_new_work();
+    LOG_INFO("stopping: {} requests are still running; a second signal cuts them", http_->active_requests());
+    engine_.drain();
+    http_->drain();
+    const auto limit = steady_clock::now() + options_.drain_limit;
+    while (http_->active_requests() > 0 && steady_clock::now() < limit) {
+      if (wait_for_stop_requests(2, steady_clock::now() + milliseconds(10))) break;
+    }
+    http_->stop();
+    LOG_INFO("stopped");
+  }
+
+ private:
+  // True once that many have come; false if the time is up before.
+  bool wait_for_stop_requests(int wanted, steady_clock::time_point until) {
+    std::unique_lock lock(mutex_);
+    const auto has_come = [&] { return n_stop_requests_ >= wanted; };
+    if (until != steady_clock::time_point::max()) return changed_.wait_until(lock, until, has_come);
+    changed_.wait(lock, has_come);
+    return true;
+  }
+
+  engine::Engine& engine_;
+  const ServeOptions options_;
+  Routes routes_;
+  std::unique_ptr<http::HttpServer> http_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int n_stop_requests_ = 0;  // guarded by mutex_
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::create(engine::Engine& engine, const ServeOptions& options) {
+  auto server = std::make_unique<HttpFrontedServer>(engine, options);
+  TRY(server->start());
+  return server;
+}
+
+}  // namespace pagoda::serve

@@ -1,0 +1,284 @@
+#include "serve/server.h"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <thread>
+
+#include "http/raw_client.h"
+#include "serve/fake_engine.h"
+
+namespace pagoda::serve {
+namespace {
+
+using engine::Accepted;
+using engine::Delta;
+using engine::Failed;
+using engine::Finished;
+using http::RawClient;
+using std::chrono::milliseconds;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr const char* kHi = R"({"messages":[{"role":"user","content":"hi"}]})";
+constexpr const char* kHiStream = R"({"messages":[{"role":"user","content":"hi"}],"stream":true})";
+
+bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 5000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return false;
+}
+
+std::string post(const std::string& path, const std::string& body, const std::string& headers = "") {
+  return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n{}", path, headers, body.size(), body);
+}
+
+class ServerTest : public testing::Test {
+ protected:
+  void start() {
+    options_.port = 0;
+    auto created = Server::create(engine_, options_);
+    ASSERT_TRUE(created) << created.error().message;
+    server_ = std::move(*created);
+  }
+  std::string ask(const std::string& bytes) {
+    RawClient client(server_->port());
+    client.send(bytes);
+    return client.read_answer();
+  }
+  std::string get(const std::string& path) { return ask("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"); }
+  std::string chat(const std::string& body) { return ask(post("/v1/chat/completions", body)); }
+  FakeEngine::Asked next_asked(uint64_t id) {
+    EXPECT_TRUE(eventually([&] { return engine_.n_asked() >= id; }));
+    return engine_.asked(id);
+  }
+
+  FakeEngine engine_;
+  ServeOptions options_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ServerTest, SmallRoutes) {
+  start();
+  EXPECT_THAT(get("/health"), AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("Content-Length: 0\r\n")));
+  EXPECT_THAT(get("/ping"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(get("/version"), EndsWith(R"({"version":"0.1.0"})"));
+  EXPECT_THAT(get("/"), EndsWith("Pagoda is running\n"));
+  EXPECT_THAT(get("/v1/models"), HasSubstr(R"("data":[{"id":"tiny","object":"model")"));
+  EXPECT_THAT(get("/v1/models/tiny"), HasSubstr(R"("root":"tiny.gguf")"));
+  EXPECT_THAT(get("/v1/models/other"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr(R"("code":"model_not_found")")));
+  EXPECT_THAT(get("/v1/engine"), HasSubstr(R"("kv_live_blocks":4)"));
+  EXPECT_THAT(get("/v1/nothing"),
+              AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr(R"({"error":{"message":"no such path: /v1/nothing")")));
+  EXPECT_THAT(get("/v1/completions"), AllOf(StartsWith("HTTP/1.1 405 "), HasSubstr("Allow: POST, OPTIONS\r\n")));
+}
+
+TEST_F(ServerTest, AnswersAChat) {
+  engine_.on_submit([](const FakeEngine::Asked& asked) { FakeEngine::answer(asked, "hello"); });
+  start();
+  const std::string answer = ask(post("/v1/chat/completions", kHi, "X-Request-Id: mine-1\r\n"));
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(answer, HasSubstr("x-request-id: mine-1\r\n"));
+  EXPECT_THAT(answer, HasSubstr(R"({"id":"chatcmpl-)"));
+  EXPECT_THAT(answer, HasSubstr(R"("message":{"role":"assistant","content":"hello","refusal":null)"));
+  EXPECT_THAT(answer, HasSubstr(R"("prompt_tokens":3,"completion_tokens":5,"total_tokens":8)"));
+  EXPECT_EQ(engine_.asked(1).request.model, "tiny");
+}
+
+TEST_F(ServerTest, StreamsAChat) {
+  start();
+  RawClient client(server_->port());
+  client.send(post("/v1/chat/completions", kHiStream));
+  const auto asked = next_asked(1);
+  asked.stream->push(Accepted{3});
+  EXPECT_THAT(client.read_until("\r\n\r\n"), AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("text/event-stream")));
+  EXPECT_THAT(client.read_until("\n\n"), HasSubstr(R"("delta":{"role":"assistant","content":""})"));
+  asked.stream->push(Delta{.choice = 0, .text = "one", .tokens = {}, .logprobs = {}});
+  EXPECT_THAT(client.read_until("\n\n"), HasSubstr(R"("delta":{"content":"one"})"));
+  asked.stream->push(Delta{.choice = 0, .text = "two", .tokens = {}, .logprobs = {}});
+  EXPECT_THAT(client.read_until("\n\n"), HasSubstr(R"("delta":{"content":"two"})"));
+  asked.stream->push(Finished{});
+  EXPECT_THAT(client.read_until("0\r\n\r\n"),
+              AllOf(HasSubstr(R"("delta":{},"logprobs":null,"finish_reason":"stop")"), HasSubstr("data: [DONE]\n\n")));
+  client.send("GET /version HTTP/1.1\r\nHost: x\r\n\r\n");  // the connection is good for more
+  EXPECT_THAT(client.read_answer(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(ServerTest, SeveralPromptsAndChoices) {
+  engine_.on_submit([](const FakeEngine::Asked& asked) {
+    FakeEngine::answer(asked, std::get<engine::TextPrompt>(asked.request.prompt).text);
+  });
+  start();
+  const std::string answer = ask(post("/v1/completions", R"({"prompt":["a","bb"],"n":2})"));
+  for (const char* choice : {R"({"index":0,"text":"a")", R"({"index":1,"text":"a")", R"({"index":2,"text":"bb")",
+                             R"({"index":3,"text":"bb")"}) {
+    EXPECT_THAT(answer, HasSubstr(choice));
+  }
+  EXPECT_THAT(answer, HasSubstr(R"("prompt_tokens":6,"completion_tokens":6)"));
+}
+
+TEST_F(ServerTest, ErrorsBeforeTheFirstByteAreStatuses) {
+  ErrorCode code = ErrorCode::kContextExceeded;
+  engine_.on_submit([&](const FakeEngine::Asked& asked) { asked.stream->push(Failed{{code, "no", "messages"}}); });
+  start();
+  EXPECT_THAT(chat(kHiStream), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr(R"("code":"context_length_exceeded")")));
+  code = ErrorCode::kOverloaded;
+  EXPECT_THAT(chat(kHi),
+              AllOf(StartsWith("HTTP/1.1 429 "), HasSubstr("Retry-After: 1\r\n"), HasSubstr("x-request-id: req-")));
+  code = ErrorCode::kUnavailable;
+  EXPECT_THAT(chat(kHiStream), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(chat("{\"messages\":"), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("not valid JSON")));
+  EXPECT_THAT(chat(R"({"messages":[],"n":"x"})"), HasSubstr(R"("param":"n")"));
+  EXPECT_EQ(engine_.n_asked(), 3u);
+}
+
+TEST_F(ServerTest, OneRefusedPromptRefusesAll) {
+  engine_.on_submit([](const FakeEngine::Asked& asked) {
+    asked.stream->push(Accepted{3});
+    if (asked.id.value == 2) asked.stream->push(Failed{{ErrorCode::kOverloaded, "full", ""}});
+  });
+  start();
+  EXPECT_THAT(ask(post("/v1/completions", R"({"prompt":["a","b"],"stream":true})")), StartsWith("HTTP/1.1 429 "));
+  EXPECT_TRUE(eventually([&] { return engine_.was_cancelled(1); }));
+}
+
+TEST_F(ServerTest, ErrorsInAStreamAreItsLastFrame) {
+  start();
+  RawClient client(server_->port());
+  client.send(post("/v1/chat/completions", kHiStream));
+  const auto asked = next_asked(1);
+  asked.stream->push(Accepted{3});
+  client.read_until("\n\n");
+  asked.stream->push(Failed{{ErrorCode::kInternal, "broke", ""}});
+  const std::string rest = client.read_until("0\r\n\r\n");
+  EXPECT_THAT(rest, HasSubstr(R"(data: {"error":{"message":"broke","type":"server_error")"));
+  EXPECT_THAT(rest, Not(HasSubstr("[DONE]")));
+}
+
+TEST_F(ServerTest, CancelsForVanishedClients) {
+  start();
+  RawClient waiting(server_->port()), streaming(server_->port());
+  waiting.send(post("/v1/chat/completions", kHi));
+  next_asked(1);
+  streaming.send(post("/v1/chat/completions", kHiStream));
+  next_asked(2).stream->push(Accepted{3});
+  streaming.read_until("\n\n");
+  EXPECT_FALSE(engine_.was_cancelled(1));
+  waiting.close();
+  EXPECT_TRUE(eventually([&] { return engine_.was_cancelled(1); }));
+  EXPECT_FALSE(engine_.was_cancelled(2));
+  streaming.reset();
+  EXPECT_TRUE(eventually([&] { return engine_.was_cancelled(2); }));
+  engine_.asked(2).stream->push(Delta{});  // nobody listens any more
+}
+
+TEST_F(ServerTest, SlowReadersGetEverythingInTheEnd) {
+  start();
+  RawClient client(server_->port(), 16 * 1024);
+  client.send(post("/v1/completions", R"({"prompt":"a","stream":true})"));
+  const auto asked = next_asked(1);
+  asked.stream->push(Accepted{3});
+  const std::string piece(4000, '~');
+  for (int i = 0; i < 2000; ++i) {
+    asked.stream->push(Delta{.choice = 0, .text = piece, .tokens = {}, .logprobs = {}});
+    if (i % 100 == 0) std::this_thread::sleep_for(milliseconds(1));
+  }
+  asked.stream->push(Finished{});
+  const std::string all = client.read_until("[DONE]\n\n", 20000);
+  EXPECT_EQ(std::count(all.begin(), all.end(), '~'), 2000 * 4000);
+}
+
+TEST_F(ServerTest, ModelNames) {
+  engine_.on_submit([](const FakeEngine::Asked& asked) { FakeEngine::answer(asked, "x"); });
+  options_.model_names = ModelNames::kStrict;
+  start();
+  EXPECT_THAT(chat(R"({"model":"tiny","messages":[{"role":"user","content":"hi"}]})"), HasSubstr(R"("model":"tiny")"));
+  EXPECT_THAT(chat(kHi), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(
+      chat(R"({"model":"gpt-4","messages":[{"role":"user","content":"hi"}]})"),
+      AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr(R"("param":"model","code":"model_not_found")"), HasSubstr("tiny")));
+  server_.reset();
+  options_.model_names = ModelNames::kAny;
+  start();
+  EXPECT_THAT(chat(R"({"model":"gpt-4","messages":[{"role":"user","content":"hi"}]})"), HasSubstr(R"("model":"tiny")"));
+  engine_.add_model("second");
+  EXPECT_THAT(chat(kHi), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("tiny, second")));
+}
+
+TEST_F(ServerTest, CorsAndLargeBodies) {
+  options_.cors_origin = "*";
+  options_.max_body_bytes = 100;
+  start();
+  EXPECT_THAT(get("/health"), HasSubstr("Access-Control-Allow-Origin: *\r\n"));
+  EXPECT_THAT(chat(std::string(200, ' ')),
+              AllOf(StartsWith("HTTP/1.1 413 "), HasSubstr(R"("type":"invalid_request_error")")));
+}
+
+TEST_F(ServerTest, SignalsDrainThenStop) {
+  start();
+  RawClient running(server_->port());
+  running.send(post("/v1/chat/completions", kHiStream));
+  const auto asked = next_asked(1);
+  asked.stream->push(Accepted{3});
+  running.read_until("\n\n");
+  std::thread runner([&] { server_->run(); });
+  std::raise(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return engine_.is_draining(); }));
+  EXPECT_THAT(chat(kHi), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("stopping"), HasSubstr("Connection: close\r\n")));
+  EXPECT_THAT(get("/health"), StartsWith("HTTP/1.1 503 "));
+  FakeEngine::answer(asked, "bye");
+  EXPECT_THAT(running.read_until("0\r\n\r\n"), HasSubstr("[DONE]"));
+  runner.join();
+  EXPECT_FALSE(RawClient(server_->port()).is_connected());
+  EXPECT_FALSE(engine_.was_cancelled(1));
+}
+
+TEST_F(ServerTest, ASecondSignalCutsWhatStillRuns) {
+  start();
+  RawClient running(server_->port());
+  running.send(post("/v1/chat/completions", kHiStream));
+  next_asked(1).stream->push(Accepted{3});
+  running.read_until("\n\n");
+  std::thread runner([&] { server_->run(); });
+  std::raise(SIGINT);
+  EXPECT_TRUE(eventually([&] { return engine_.is_draining(); }));
+  std::raise(SIGINT);
+  runner.join();
+  EXPECT_TRUE(engine_.was_cancelled(1));
+  EXPECT_TRUE(running.sees_close());
+}
+
+TEST_F(ServerTest, ManyStreamsFromManyThreads) {
+  std::vector<std::thread> writers;
+  std::mutex mutex;
+  engine_.on_submit([&](const FakeEngine::Asked& asked) {
+    const std::lock_guard lock(mutex);
+    writers.emplace_back(
+        [asked] { FakeEngine::answer(asked, std::string(300, static_cast<char>('a' + asked.id.value % 26))); });
+  });
+  start();
+  std::vector<std::thread> clients;
+  std::atomic<int> n_right{0};
+  for (int i = 0; i < 16; ++i) {
+    clients.emplace_back([&, i] {
+      const bool is_stream = i % 2 == 0;
+      const std::string answer = is_stream ? [&] {
+        RawClient client(server_->port());
+        client.send(post("/v1/chat/completions", kHiStream));
+        return client.read_until("[DONE]\n\n");
+      }()
+                                           : chat(kHi);
+      n_right += answer.find(R"("finish_reason":"stop")") != std::string::npos ? 1 : 0;
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(n_right, 16);
+}
+
+}  // namespace
+}  // namespace pagoda::serve
