@@ -1,7 +1,8 @@
 // AlignedBuffer: zeroed anonymous memory, at least 64-byte aligned; from 2 MiB up it starts on a 2 MiB boundary and
-// asks for huge pages. Units: bytes.   Owns: its pages (returned to the system when destroyed). Move-only.   Pages
-// become resident when first touched. Threads: as the bytes themselves.     Errors: kResourceExhausted if the system
-// refuses.     Cost: one or two system calls.
+// asks for huge pages. Move-only.
+// Units: bytes.     Owns: its pages, which go back to the system when it is destroyed.
+// Threads: as the bytes themselves.     Errors: kResourceExhausted if the system refuses.
+// Cost: a few system calls; a page becomes resident when it is first touched.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // DType: the element types Pagoda computes with, and the bytes of every GGUF block of those types.
-// Units: elements (a weight) and bytes; a block is `block_elements` consecutive elements of one row, little-endian,
-// unaligned. Source: the GGUF specification and the `gguf` Python package's size table (which dtype_test.cc repeats).
+// Units: elements (a weight), bytes. A block is block_elements consecutive elements of a row, little-endian, unaligned.
+// Source: the GGUF specification and ggml's block layouts; dequant_test.cc proves them against the gguf Python package.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// f16 and bf16 as raw bits, to f32 and back. Exact: widening loses nothing, narrowing rounds to nearest even with
-// subnormals kept; a NaN stays a NaN and becomes quiet, as the hardware conversions do. Independent of FTZ and DAZ. Any
-// thread, no state.
+// f16 and bf16 as raw bits, to f32 and back. Exact: widening loses nothing, narrowing rounds to nearest even and keeps
+// subnormals; a NaN stays a NaN and becomes quiet, as the hardware's conversions have it. Independent of FTZ and DAZ.
+// Threads: any; no state.
 #pragma once
 
 #include <bit>
