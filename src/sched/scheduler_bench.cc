@@ -6,7 +6,7 @@
 namespace pagoda::sched {
 namespace {
 
-void BM_DecodeStep(benchmark::State& state) {
+void decode_step(benchmark::State& state) {
   const auto n_sequences = static_cast<uint64_t>(state.range(0));
   kv::BlockPool pool({.budget_bytes = size_t{1} << 40, .extent_bytes = size_t{4} << 20});
   kv::Cache cache(pool, kv::ModelId(0), std::vector<kv::GroupSpec>{{.block_bytes = 380160}});
@@ -26,7 +26,7 @@ void BM_DecodeStep(benchmark::State& state) {
   }
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(n_sequences));
 }
-BENCHMARK(BM_DecodeStep)->Arg(1)->Arg(16)->Arg(256)->Arg(4096)->Iterations(2000);
+BENCHMARK(decode_step)->Arg(1)->Arg(16)->Arg(256)->Arg(4096)->Iterations(2000);
 
 }  // namespace
 }  // namespace pagoda::sched
