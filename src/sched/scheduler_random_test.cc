@@ -1,0 +1,109 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "sched/scheduler.h"
+#include "sched/test_world.h"
+
+namespace pagoda::sched {
+namespace {
+
+// Random loads: lengths, arrivals, cancels, failures, tickets, models, chunks and budgets. Everything ends, and ends right.
+struct Load {
+  unsigned seed;
+  std::optional<SchedConfig> config;  // random if absent
+  size_t n_extents;
+  int n_sequences;
+  int checks_every;
+};
+
+struct LoadResult {
+  int n_stopped = 0;  // with all the tokens they wanted
+  uint64_t preemptions = 0;
+};
+
+void run_load(const Load& load, LoadResult& result) {
+  SCOPED_TRACE(testing::Message() << "seed " << load.seed);
+  std::mt19937 random(load.seed);
+  const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  const int32_t step_tokens = 1 + draw(200), chunk_tokens = draw(2) ? 0 : 1 + draw(40);
+  const SchedConfig random_config{.step_tokens = step_tokens,
+                                  .chunk_tokens = chunk_tokens,
+                                  .max_running = 1 + draw(40),
+                                  .max_waiting = 20 + draw(100),
+                                  .kv_reuse = draw(8) ? KvReuse::kOn : KvReuse::kOff};
+  const SchedConfig config = load.config.value_or(random_config);
+  World w(load.n_extents, config);
+  w.max_rows = config.max_step_rows();
+  int n_submitted = 0;
+  std::vector<kv::TicketId> tickets;
+  const auto submit_one = [&] {
+    const int id = ++n_submitted;
+    const kv::ModelId model = draw(3) ? kModel : kOther;
+    const int most = std::min(150, w.caches[model.value]->capacity_tokens());
+    SequenceSpec spec{.id = seq(static_cast<uint64_t>(id)), .model = model, .prompt = prompt_of(1 + draw(most), id)};
+    if (draw(30) == 0) {
+      const int32_t at = kv::kBlockTokens * draw(3);
+      w.caches[model.value]->waits[spec.prompt[0].value] = {kv::TicketId(static_cast<uint64_t>(id)),
+                                                            w.clock.now_us() + draw(100'000), at};
+      tickets.push_back(kv::TicketId(static_cast<uint64_t>(id)));
+    }
+    if (draw(100) == 0) w.fails.insert(spec.id);
+    if (draw(20) == 0) w.scheduler.cancel(seq(static_cast<uint64_t>(1 + draw(id))));
+    if (draw(20) == 0) w.cancel_while_running = seq(static_cast<uint64_t>(std::max(1, id - draw(20))));
+    const Status status = w.submit(std::move(spec), 1 + draw(40));
+    if (!status) {
+      ASSERT_EQ(status.error().code, ErrorCode::kOverloaded);
+    }
+  };
+  int64_t budget = int64_t{load.n_sequences} * 100'000;
+  for (int step = 0; n_submitted < load.n_sequences || !w.scheduler.idle(); ++step) {
+    ASSERT_GT(--budget, 0) << "no progress";
+    for (int i = draw(4); i > 0 && n_submitted < load.n_sequences; --i) {
+      const bool is_full = w.scheduler.stats().waiting >= static_cast<uint64_t>(config.max_waiting);
+      if (!is_full || draw(1000) == 0) submit_one();
+    }
+    if (draw(10) == 0 && !tickets.empty())
+      w.scheduler.complete(tickets[static_cast<size_t>(draw(static_cast<int>(tickets.size())))]);
+    const bool ran = w.step();
+    if (testing::Test::HasFatalFailure()) return;
+    if (!ran && n_submitted == load.n_sequences && !w.scheduler.idle()) {
+      // Whoever is left waits for a ticket.
+      const std::optional<int64_t> wake_us = w.scheduler.wake_us();
+      ASSERT_TRUE(wake_us) << "stuck";
+      w.clock.advance_us(std::max<int64_t>(0, *wake_us - w.clock.now_us()));
+    }
+    if (step % load.checks_every == 0) ASSERT_SOUND(w.scheduler.check_integrity());
+  }
+  w.check_done();
+  for (const auto& [id, reason] : w.reasons) result.n_stopped += reason == FinishReason::kStop ? 1 : 0;
+  result.preemptions += w.scheduler.stats().preemptions;
+}
+
+TEST(SchedulerRandomTest, SmallBudgets) {
+  std::random_device device;
+  LoadResult result;
+  for (int round = 0; round < 60; ++round) run_load({device(), {}, 4 + device() % 30, 60, 1}, result);
+  EXPECT_GT(result.n_stopped, 60 * 20);
+  EXPECT_GT(result.preemptions, 100u);
+}
+
+TEST(SchedulerRandomTest, LargeBudgets) {
+  std::random_device device;
+  LoadResult result;
+  for (int round = 0; round < 10; ++round) run_load({device(), {}, 200 + device() % 300, 200, 5}, result);
+  EXPECT_GT(result.n_stopped, 10 * 100);
+}
+
+TEST(SchedulerRandomTest, TenThousandSequences) {
+  LoadResult result;
+  const SchedConfig config{.step_tokens = 256, .max_running = 64, .max_waiting = 500};
+  run_load({std::random_device{}(), config, 60, 10'000, 1000}, result);
+  EXPECT_GT(result.n_stopped, 8'000);
+}
+
+}  // namespace
+}  // namespace pagoda::sched
