@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sched/test_world.h"
+#include "sched/world_testing.h"
 
 namespace pagoda::sched {
 namespace {
@@ -42,6 +42,28 @@ TEST(SchedulerTest, DecodesComeFirstAndPrefillsGetTheRest) {
   EXPECT_EQ(w.plan.rows[3].n_logits, 0);
   w.run_all();
   w.check_done();
+}
+
+TEST(SchedulerTest, LogitsOfAStepAreBounded) {
+  const SchedConfig config{.step_tokens = 40, .logits_tokens = 7, .max_running = 20};
+  EXPECT_EQ(config.max_step_logits(), 27);
+  World w(64, config);
+  for (int id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(w.submit(
+        {.id = seq(static_cast<uint64_t>(id)), .prompt = prompt_of(60, id), .prompt_logits = PromptLogits::kAll}, 5));
+  }
+  ASSERT_TRUE(w.submit(4, 60, 5));
+  std::map<SeqId, int> n_logits;
+  while (w.step() && !testing::Test::HasFatalFailure()) {
+    int n_prompt_logits = 0;
+    for (const SeqRows& rows : w.plan.rows) {
+      n_logits[rows.seq] += rows.n_logits;
+      if (rows.first_position < 60) n_prompt_logits += rows.n_logits;
+    }
+    ASSERT_LE(n_prompt_logits, config.logits_tokens + 1);  // one more samples, of the sequence that wants no others
+  }
+  w.check_done();
+  for (int id = 1; id <= 3; ++id) EXPECT_EQ(n_logits[seq(static_cast<uint64_t>(id))], 64);
 }
 
 TEST(SchedulerTest, PrefillsGetATenthWhateverRuns) {
