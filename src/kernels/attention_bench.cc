@@ -18,19 +18,24 @@ constexpr int kHeadDim = 64;
 constexpr int kLayers = 30;
 constexpr int kKvHeads = 3;
 
-// A cache of n_tokens with arbitrary bytes in its int8 parts.
+// A cache of n_tokens; all blocks hold the same.
 struct BenchCache {
   explicit BenchCache(kv::LayerFormat format, int n_tokens)
       : layout(kv::GroupLayout::make(kKvHeads, kHeadDim, std::vector<kv::LayerFormat>(kLayers, format))) {
     const int n_blocks = (n_tokens + kv::kBlockTokens - 1) / kv::kBlockTokens;
     bytes = tensor::AlignedBuffer::allocate(layout.block_bytes * static_cast<size_t>(n_blocks)).value();
     for (int b = 0; b < n_blocks; ++b) blocks.push_back(bytes.data() + layout.block_bytes * static_cast<size_t>(b));
-    const std::vector<float> x = random_floats(1, kHeadDim);
-    for (int t = 0; t < n_tokens; ++t) {
-      for (int i = 0; i < kLayers * kKvHeads; ++i) {
-        const kv::KvView view = this->view(i);
-        std::byte* head = const_cast<std::byte*>(view.k(t / kv::kBlockTokens));
-        kernel_table(best_isa()).kv_write(x.data(), x.data(), kHeadDim, view.layer, head, t % kv::kBlockTokens);
+    fill_first_block();
+    for (int b = 1; b < n_blocks; ++b)
+      std::memcpy(bytes.data() + layout.block_bytes * b, bytes.data(), layout.block_bytes);
+  }
+  void fill_first_block() {
+    const std::vector<float> x = random_floats(1, kHeadDim * kv::kBlockTokens);
+    for (int i = 0; i < kLayers * kKvHeads; ++i) {
+      const kv::KvView view = this->view(i);
+      for (int slot = 0; slot < kv::kBlockTokens; ++slot) {
+        const float* row = &x[static_cast<size_t>(slot * kHeadDim)];
+        kernel_table(best_isa()).kv_write(row, row, kHeadDim, view.layer, bytes.data() + view.head_offset, slot);
       }
     }
   }

@@ -47,7 +47,10 @@ std::string supported_names() {
 
 }  // namespace
 
-std::vector<Isa> supported_isas() { return isas_of(read_cpu_words()); }
+std::vector<Isa> supported_isas() {
+  static const std::vector<Isa> isas = isas_of(read_cpu_words());  // CPUID is slow in a virtual machine
+  return isas;
+}
 
 Isa best_isa() { return supported_isas().back(); }
 

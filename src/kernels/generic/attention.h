@@ -14,8 +14,9 @@ struct SpanWork {
   int32_t* sum_starts;  // [rows]
   int8_t* q8;           // [rows, head_dim]
   const float* q[kAttentionMaxRows];
-  Range seen[kAttentionMaxRows];      // tokens of the span
-  uint8_t blocks[kAttentionMaxRows];  // bit b: the row sees tokens of block b
+  Range seen[kAttentionMaxRows];        // tokens of the span
+  uint8_t blocks[kAttentionMaxRows];    // bit b: the row sees tokens of block b
+  const std::byte* ahead[kSpanBlocks];  // this head in the next span's blocks; scratch where there is none
 
   PAGODA_SIMD SpanWork(const AttentionArgs& a, int span, std::byte* scratch)
       : args(a),
@@ -26,10 +27,17 @@ struct SpanWork {
         amounts(reinterpret_cast<float*>(scratch + SpanScratch::kAmounts)),
         sum_starts(reinterpret_cast<int32_t*>(scratch + SpanScratch::kCorrections)),
         q8(reinterpret_cast<int8_t*>(scratch + SpanScratch::kQueries)) {
+    int32_t highest = 0;
     for (int r = 0; r < args.n_rows; ++r) {
       q[r] = args.q + args.row_offset[r];
       seen[r] = visible_tokens(args, r, span);
       blocks[r] = blocks_of(seen[r]);
+      highest = std::max(highest, args.position[r]);
+    }
+    for (int b = 0; b < kSpanBlocks; ++b) {
+      const int next = first_block + kSpanBlocks + b;
+      const bool is_there = next <= highest / kv::kBlockTokens && args.kv.blocks[next] != nullptr;
+      ahead[b] = is_there ? args.kv.k(next) : scratch;
     }
   }
 
@@ -157,7 +165,8 @@ inline void add_values(const SpanWork& work, int r, int n, Range tokens, float* 
                        .dim = 0,
                        .weights = work.scores + r * kSpanTokens,
                        .out = partial + r * stride + kPartialHeader,
-                       .out_stride = stride};
+                       .out_stride = stride,
+                       .ahead = work.ahead};
   accumulate_rows<Values>(task, n);
 }
 

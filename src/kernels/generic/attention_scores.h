@@ -17,27 +17,30 @@ struct ScoreTask {
 struct Int8Keys {
   template <int kRows, int kVectors>
   PAGODA_SIMD static void dots(const ScoreTask& task, int token, F32 (&out)[kRows][kVectors]) {
-    I32 sum[kRows][kVectors];
+    QuadSums sum[kRows][kVectors];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = splat_i32(task.sum_starts[r]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = QuadSums::from(task.sum_starts[r]);
     }
     const std::byte* k = task.k + token * 4;
-    for (int d = 0; d < task.head_dim; d += 4, k += kv::kBlockTokens * 4) {
+    int d = 0;
+    do {
       KeyQuads keys[kVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) keys[v] = key_quads(load_i32(k + v * 64));
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = dot_quads(sum[r][v], keys[v], task.q8 + r * task.head_dim + d);
+        for (int v = 0; v < kVectors; ++v) sum[r][v].add(keys[v], task.q8 + r * task.head_dim + d);
       }
-    }
+      k += kv::kBlockTokens * 4;
+      d += 4;
+    } while (d < task.head_dim);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) out[r][v] = to_f32(sum[r][v]);
+      for (int v = 0; v < kVectors; ++v) out[r][v] = sum[r][v].total();
     }
   }
 };
