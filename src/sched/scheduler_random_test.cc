@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sched/scheduler.h"
-#include "sched/world_testing.h"
+#include "sched/test_world.h"
 
 namespace pagoda::sched {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sched/world_testing.h"
+#include "sched/test_world.h"
 
 namespace pagoda::sched {
 namespace {
