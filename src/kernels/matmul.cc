@@ -2,7 +2,9 @@
 
 namespace pagoda::kernels {
 
-// The largest user dequantizes one panel: 16 rows of f32. The int8 kernels put 16 rows of codes and a row tile's sums there.
-size_t matmul_scratch_bytes(int n_cols) { return static_cast<size_t>(n_cols) * tensor::kPanelRows * sizeof(float); }
+// f32: one dequantized panel.   int8: a chunk of expanded codes of two panels, and the sums of a tile of 64 rows.
+size_t matmul_scratch_bytes(int n_cols) {
+  return (size_t{16} << 10) + static_cast<size_t>(n_cols) * tensor::kPanelRows * sizeof(float);
+}
 
 }  // namespace pagoda::kernels

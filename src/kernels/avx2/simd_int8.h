@@ -3,7 +3,15 @@
 
 // Codes of 8 bits reach Dot signed; no correction is needed.
 inline constexpr bool kSignedBytes = true;
-inline constexpr int kMatmulRows = 4;  // rows of activations that share one expansion of the codes
+// Rows of activations and panels of weights that one inner loop multiplies: each operand is loaded once for the other.
+inline constexpr int kMatmulRows = 4;
+inline constexpr int kMatmulPanels = 1;
+
+template <size_t kBytes>
+PAGODA_SIMD void prefetch_bytes(const std::byte* p) {
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+}
 
 // a | (b & mask)
 PAGODA_SIMD I32 or_masked(I32 a, I32 b, I32 mask) { return bit_or(a, bit_and(b, mask)); }

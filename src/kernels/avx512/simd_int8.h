@@ -3,7 +3,15 @@
 
 // Codes of 8 bits reach Dot as they are stored (u = code + 128); the sum is corrected by -128 * (sum of activations).
 inline constexpr bool kSignedBytes = false;
-inline constexpr int kMatmulRows = 8;  // rows of activations that share one expansion of the codes
+// Rows of activations and panels of weights that one inner loop multiplies: each operand is loaded once for the other.
+inline constexpr int kMatmulRows = 4;
+inline constexpr int kMatmulPanels = 2;
+
+template <size_t kBytes>
+PAGODA_SIMD void prefetch_bytes(const std::byte* p) {
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+}
 
 // a | (b & mask)
 PAGODA_SIMD I32 or_masked(I32 a, I32 b, I32 mask) { return {_mm512_ternarylogic_epi32(a.v, b.v, mask.v, 0xF8)}; }

@@ -85,7 +85,8 @@ void f32_rows(const tensor::PanelMatrix& w, const MatmulInput& x, int row, int p
     }
     x_row += tensor::kCellCols;
   }
-  store_outputs<kRows>(out, row, panel, acc);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) out.store_panel(row + r, panel, acc[r]);
 }
 
 template <tensor::DType kType>

@@ -3,13 +3,15 @@
 //   acc = fma(f32(sum of sc * dot), d_w * d_a, acc);   with a minimum then acc = fma(f32(sum of m * sum of q_a), c * d_a, acc)
 // f32(integer) is computed as fma(f32(sc), f32(dot), f32(...)): every value stays below 2^24, so that is the same number; starting
 // from +0 keeps a zero positive, as the integer's is.
-// Loops: a tile of rows, then panels, then up to kMatmulRows rows at a time, then cells; a panel's codes come from memory once per tile.
+// Loops: a tile of rows, then kMatmulPanels panels, then (for many rows) chunks of cells, then kMatmulRows rows, then cells. A
+// panel comes from memory once per tile; many rows find a chunk's codes expanded in L1, and carry their sums in y meanwhile.
 
 // Rows that share one pass over the weights; their sums are in scratch.
 inline constexpr int kInt8TileRows = 64;
-// From this many rows on, codes are expanded to scratch once per panel.
-inline constexpr int kExpandRows = 2 * kMatmulRows;
-
+// From this many rows on, the cells are taken in chunks.
+inline constexpr int kChunkRows = kMatmulRows + 1;
+inline constexpr size_t kChunkCells = 16;  // a multiple of every type's block
+inline constexpr size_t kChunkBytes = kChunkCells * kExpandedCellBytes;
 // What the inner loop needs of the activations besides q and d: per dot a correction -offset * sum as int32 (the dot starts from
 // it), or per minimum a sum as f32. One value per half cell where the sub-scales are halves, else one per cell.
 template <tensor::DType kType>
@@ -33,10 +35,19 @@ struct Sums {
   }
 };
 
-// kRows rows of activations against one panel.
-template <tensor::DType kType, CodeSource kSource, int kRows>
+// Where the codes, scales and blocks of a panel's next cell are.
+struct PanelCursor {
+  const std::byte* codes;   // in the panel or in scratch
+  const std::byte* memory;  // in the panel
+  const std::byte* scales;
+  const std::byte* block;
+};
+
+// kRows rows of activations against kPanels panels.
+template <tensor::DType kType, CodeSource kSource, int kRows, int kPanels>
 struct Int8Tile {
   static constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
+  static constexpr size_t kCodeBytes = kSource == CodeSource::kScratch ? kExpandedCellBytes : kFormat.code_bytes();
   using RowSums = Sums<kType>;
   using CellDot = Dot<kDotBits<kType>>;
 
@@ -44,7 +55,9 @@ struct Int8Tile {
   const float* d;       // [kRows, n_cells]
   const int32_t* sums;  // [kRows, n_cells * kPerCell]
   size_t n_cells;
-  F32 acc[kRows];
+  size_t ahead;  // bytes to the panels that come next, which are asked for; 0: they have been
+  PanelCursor at[kPanels];
+  F32 acc[kPanels][kRows];
 
   template <int kHalf>
   PAGODA_SIMD I32 dot_start(int row, size_t cell) const {
@@ -52,42 +65,49 @@ struct Int8Tile {
     return splat_i32(sums[(static_cast<size_t>(row) * n_cells + cell) * RowSums::kPerCell + kHalf]);
   }
   template <int kQuad>
-  PAGODA_SIMD void step_quad(const std::byte* codes, size_t cell, CellDot* dots) const {
-    const I32 w = quad_codes<kType, kSource, kQuad>(codes);
+  PAGODA_SIMD void step_quad(size_t cell, CellDot (*dots)[kRows]) const {
+    I32 w[kPanels];
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) w[p] = quad_codes<kType, kSource, kQuad>(at[p].codes);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      dots[r].template step<kQuad>(w, q + (static_cast<size_t>(r) * n_cells + cell) * tensor::kCellCols + 4 * kQuad);
+      const int8_t* a = q + (static_cast<size_t>(r) * n_cells + cell) * tensor::kCellCols + 4 * kQuad;
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) dots[p][r].template step<kQuad>(w[p], a);
     }
   }
   // The dots of the columns of quads [kQuad, kEnd).
   template <int kQuad, int kEnd>
-  PAGODA_SIMD void step_quads(const std::byte* codes, size_t cell, CellDot* dots) const {
-    step_quad<kQuad>(codes, cell, dots);
-    if constexpr (kQuad + 1 < kEnd) step_quads<kQuad + 1, kEnd>(codes, cell, dots);
+  PAGODA_SIMD void step_quads(size_t cell, CellDot (*dots)[kRows]) const {
+    step_quad<kQuad>(cell, dots);
+    if constexpr (kQuad + 1 < kEnd) step_quads<kQuad + 1, kEnd>(cell, dots);
   }
 
-  // f32(sum of sc * dot) of each row.
-  PAGODA_SIMD void scaled_dots(const std::byte* codes, size_t cell, const CellScales& scales, F32* out) const {
-    CellDot dots[kRows];
+  // f32(sum of sc * dot) of each panel and row.
+  PAGODA_SIMD void scaled_dots(size_t cell, const CellScales* scales, F32 (*out)[kRows]) const {
+    CellDot dots[kPanels][kRows];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) dots[r] = CellDot::from(dot_start<0>(r, cell));
-    if constexpr (!RowSums::kHalves) {
-      step_quads<0, 8>(codes, cell, dots);
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) dots[p][r] = CellDot::from(dot_start<0>(r, cell));
+    }
+    step_quads<0, RowSums::kHalves ? 4 : 8>(cell, dots);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) {
+        out[p][r] = to_f32(dots[p][r].total());
+        if constexpr (kFormat.scales != tensor::ScaleKind::kNone) out[p][r] = fma(out[p][r], scales[p].sc[0], zero());
+        if constexpr (RowSums::kHalves) dots[p][r] = CellDot::from(dot_start<RowSums::kPerCell - 1>(r, cell));
+      }
+    }
+    if constexpr (RowSums::kHalves) {
+      step_quads<4, 8>(cell, dots);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        out[r] = to_f32(dots[r].total());
-        if constexpr (kFormat.scales != tensor::ScaleKind::kNone) out[r] = fma(out[r], scales.sc[0], zero());
-      }
-    } else {
-      step_quads<0, 4>(codes, cell, dots);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        out[r] = fma(to_f32(dots[r].total()), scales.sc[0], zero());
-        dots[r] = CellDot::from(dot_start<1>(r, cell));
+        for (int p = 0; p < kPanels; ++p) out[p][r] = fma(to_f32(dots[p][r].total()), scales[p].sc[1], out[p][r]);
       }
-      step_quads<4, 8>(codes, cell, dots);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) out[r] = fma(to_f32(dots[r].total()), scales.sc[1], out[r]);
     }
   }
 
@@ -101,34 +121,52 @@ struct Int8Tile {
     return fma(splat(sum[RowSums::kPerCell - 1]), scales.m[1], first);
   }
 
-  PAGODA_SIMD void add_cell(const std::byte* codes, const std::byte* scale_bytes, F32 d_w, F32 c, size_t cell) {
-    const CellScales scales = cell_scales<kType>(scale_bytes);
-    F32 scaled[kRows];
-    scaled_dots(codes, cell, scales, scaled);
+  PAGODA_SIMD void add_cell(size_t cell, const F32* d_w, const F32* c) {
+    CellScales scales[kPanels];
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) scales[p] = cell_scales<kType>(at[p].scales);
+    F32 scaled[kPanels][kRows];
+    scaled_dots(cell, scales, scaled);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const F32 d_a = splat(d[static_cast<size_t>(r) * n_cells + cell]);
-      acc[r] = fma(scaled[r], mul(d_w, d_a), acc[r]);
-      if constexpr (kFormat.minimum) acc[r] = fma(scaled_sum(r, cell, scales), mul(c, d_a), acc[r]);
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) {
+        acc[p][r] = fma(scaled[p][r], mul(d_w[p], d_a), acc[p][r]);
+        if constexpr (kFormat.minimum) acc[p][r] = fma(scaled_sum(r, cell, scales[p]), mul(c[p], d_a), acc[p][r]);
+      }
     }
   }
 
-  // `codes`: of the panel's first cell, in the panel or in scratch.
-  PAGODA_SIMD void run(const std::byte* panel, const std::byte* codes) {
-    constexpr size_t kCodeBytes = kSource == CodeSource::kPanel ? kFormat.code_bytes() : kExpandedCellBytes;
-    const tensor::PanelParts parts = tensor::panel_parts(kFormat, static_cast<int>(n_cells) * tensor::kCellCols);
-    const std::byte* scales = panel + parts.scales;
-    const std::byte* block = panel + parts.blocks;
-    for (F32& a : acc) a = zero();
-    for (size_t first = 0; first < n_cells; first += kFormat.block_cells) {
-      const F32 d_w = widen_f16(block);
-      const F32 c = kFormat.minimum ? widen_f16(block + 2 * tensor::kPanelRows) : zero();
-      for (size_t cell = first; cell < first + kFormat.block_cells; ++cell) {
-        add_cell(codes, scales, d_w, c, cell);
-        codes += kCodeBytes;
-        scales += kFormat.scale_bytes();
+  PAGODA_SIMD void next_cell() {
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) {
+      if (ahead != 0) {
+        prefetch_bytes<kFormat.code_bytes()>(at[p].memory + ahead);
+        if constexpr (kFormat.scale_bytes() != 0) prefetch_bytes<kFormat.scale_bytes()>(at[p].scales + ahead);
       }
-      block += kFormat.block_bytes();
+      at[p].codes += kCodeBytes;
+      at[p].memory += kFormat.code_bytes();
+      at[p].scales += kFormat.scale_bytes();
+    }
+  }
+
+  // Cells [begin, end); the cursors stand at the first.
+  PAGODA_SIMD void run(size_t begin, size_t end) {
+    for (size_t first = begin; first < end; first += kFormat.block_cells) {
+      F32 d_w[kPanels];
+      F32 c[kPanels];
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) {
+        d_w[p] = widen_f16(at[p].block);
+        c[p] = kFormat.minimum ? widen_f16(at[p].block + 2 * tensor::kPanelRows) : zero();
+        if (ahead != 0) prefetch_bytes<kFormat.block_bytes()>(at[p].block + ahead);
+        at[p].block += kFormat.block_bytes();
+      }
+      for (size_t cell = first; cell < first + kFormat.block_cells; ++cell) {
+        add_cell(cell, d_w, c);
+        next_cell();
+      }
     }
   }
 };
@@ -137,72 +175,116 @@ struct MatmulOutput {
   float* y;
   int ld;
   int n_rows;  // of the weight: outputs beyond are not written
-};
 
-template <int kRows>
-PAGODA_SIMD void store_outputs(const MatmulOutput& out, int row, int panel, const F32* acc) {
-  const int first = panel * tensor::kPanelRows;
-  const int n = out.n_rows - first;
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    float* y = out.y + static_cast<size_t>(row + r) * static_cast<size_t>(out.ld) + first;
+  // The 16 outputs of a panel for one row.
+  PAGODA_SIMD F32 load_panel(int row, int panel) const {
+    const int n = n_rows - panel * tensor::kPanelRows;
+    return n >= tensor::kPanelRows ? load(at(row, panel)) : load_first(at(row, panel), n);
+  }
+  PAGODA_SIMD void store_panel(int row, int panel, F32 value) const {
+    const int n = n_rows - panel * tensor::kPanelRows;
     if (n >= tensor::kPanelRows) {
-      store(y, acc[r]);
+      store(at(row, panel), value);
     } else {
-      store_first(y, acc[r], n);
+      store_first(at(row, panel), value, n);
     }
   }
-}
 
-// What one tile of rows shares.
+ private:
+  PAGODA_SIMD float* at(int row, int panel) const {
+    return y + static_cast<size_t>(row) * static_cast<size_t>(ld) + panel * tensor::kPanelRows;
+  }
+};
+
+// One tile of rows against kPanels panels, cells [begin, end).
 struct Int8Job {
   const tensor::PanelMatrix* w;
   QuantRows x;
   Range rows;
   const int32_t* sums;  // of rows
   MatmulOutput out;
+  int panel;
+  size_t begin;
+  size_t end;
+  const std::byte* expanded;  // [kPanels][kChunkBytes], for CodeSource::kScratch
 };
 
-template <tensor::DType kType, CodeSource kSource, int kRows>
-void int8_rows(const Int8Job& job, int row, int panel, const std::byte* codes) {
+template <tensor::DType kType, CodeSource kSource, int kRows, int kPanels>
+void int8_rows(const Int8Job& job, int row) {
+  constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
   const auto n_cells = static_cast<size_t>(job.w->n_cols) / tensor::kCellCols;
+  const tensor::PanelParts parts = tensor::panel_parts(kFormat, job.w->n_cols);
   const size_t at = static_cast<size_t>(row) * n_cells;
-  const size_t in_tile = static_cast<size_t>(row - job.rows.begin) * n_cells * Sums<kType>::kPerCell;
-  Int8Tile<kType, kSource, kRows> tile{job.x.q + at * tensor::kCellCols, job.x.d + at, job.sums + in_tile, n_cells, {}};
-  tile.run(job.w->panel(panel), codes);
-  store_outputs<kRows>(job.out, row, panel, tile.acc);
+  Int8Tile<kType, kSource, kRows, kPanels> tile;
+  tile.q = job.x.q + at * tensor::kCellCols;
+  tile.d = job.x.d + at;
+  tile.sums = job.sums + static_cast<size_t>(row - job.rows.begin) * n_cells * Sums<kType>::kPerCell;
+  tile.n_cells = n_cells;
+  tile.ahead = row == job.rows.begin ? kPanels * job.w->panel_bytes : 0;
+#pragma GCC unroll 8
+  for (int p = 0; p < kPanels; ++p) {
+    const std::byte* panel = job.w->panel(job.panel + p);
+    tile.at[p].memory = panel + job.begin * kFormat.code_bytes();
+    tile.at[p].codes =
+        kSource == CodeSource::kScratch ? job.expanded + static_cast<size_t>(p) * kChunkBytes : tile.at[p].memory;
+    tile.at[p].scales = panel + parts.scales + job.begin * kFormat.scale_bytes();
+    tile.at[p].block = panel + parts.blocks + job.begin / kFormat.block_cells * kFormat.block_bytes();
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+      tile.acc[p][r] = job.begin == 0 ? zero() : job.out.load_panel(row + r, job.panel + p);
+  }
+  tile.run(job.begin, job.end);
+#pragma GCC unroll 8
+  for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) job.out.store_panel(row + r, job.panel + p, tile.acc[p][r]);
+  }
 }
 
-// All rows of a tile against one panel: kMatmulRows at a time, then 4, 2, 1.
-template <tensor::DType kType, CodeSource kSource>
-void int8_panel(const Int8Job& job, int panel, const std::byte* codes) {
+// All rows of a tile: kMatmulRows at a time, then 2, then 1.
+template <tensor::DType kType, CodeSource kSource, int kPanels>
+void int8_all_rows(const Int8Job& job) {
   int row = job.rows.begin;
   for (; row + kMatmulRows <= job.rows.end; row += kMatmulRows)
-    int8_rows<kType, kSource, kMatmulRows>(job, row, panel, codes);
-  if constexpr (kMatmulRows > 4) {
-    if (row + 4 <= job.rows.end) int8_rows<kType, kSource, 4>(job, row, panel, codes), row += 4;
+    int8_rows<kType, kSource, kMatmulRows, kPanels>(job, row);
+  for (; row + 2 <= job.rows.end; row += 2) int8_rows<kType, kSource, 2, kPanels>(job, row);
+  if (row < job.rows.end) int8_rows<kType, kSource, 1, kPanels>(job, row);
+}
+
+template <tensor::DType kType, int kPanels>
+void int8_panels(Int8Job job, std::byte* expanded) {
+  constexpr bool kExpands = tensor::panel_format(kType).low_bits != 8;
+  const auto n_cells = static_cast<size_t>(job.w->n_cols) / tensor::kCellCols;
+  if (job.rows.size() < kChunkRows) {
+    job.begin = 0;
+    job.end = n_cells;
+    return int8_all_rows<kType, CodeSource::kPanel, kPanels>(job);
   }
-  if (row + 2 <= job.rows.end) int8_rows<kType, kSource, 2>(job, row, panel, codes), row += 2;
-  if (row < job.rows.end) int8_rows<kType, kSource, 1>(job, row, panel, codes);
+  job.expanded = expanded;
+  for (job.begin = 0; job.begin < n_cells; job.begin = job.end) {
+    job.end = job.begin + kChunkCells < n_cells ? job.begin + kChunkCells : n_cells;
+    if constexpr (kExpands) {
+      for (int p = 0; p < kPanels; ++p) {
+        expand_cells<kType>(job.w->panel(job.panel + p), job.begin, job.end,
+                            expanded + static_cast<size_t>(p) * kChunkBytes);
+      }
+    }
+    int8_all_rows<kType, kExpands ? CodeSource::kScratch : CodeSource::kPanel, kPanels>(job);
+  }
 }
 
 template <tensor::DType kType>
 void matmul_int8(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, const MatmulOutput& out,
                  std::byte* scratch) {
-  constexpr bool kExpands = tensor::panel_format(kType).low_bits != 8;
-  const int n_cells = w.n_cols / tensor::kCellCols;
-  auto* sums = reinterpret_cast<int32_t*>(scratch + static_cast<size_t>(n_cells) * kExpandedCellBytes);
+  auto* sums = reinterpret_cast<int32_t*>(scratch + kMatmulPanels * kChunkBytes);
   for (int begin = rows.begin; begin < rows.end; begin += kInt8TileRows) {
     const Range tile{begin, begin + kInt8TileRows < rows.end ? begin + kInt8TileRows : rows.end};
-    const Int8Job job{&w, x.quant, tile, sums, out};
     if constexpr (Sums<kType>::kUsed) Sums<kType>::fill(x.quant, tile, sums);
-    for (int panel = panels.begin; panel < panels.end; ++panel) {
-      if (kExpands && tile.size() >= kExpandRows) {
-        expand_panel<kType>(w.panel(panel), n_cells, scratch);
-        int8_panel<kType, CodeSource::kScratch>(job, panel, scratch);
-      } else {
-        int8_panel<kType, CodeSource::kPanel>(job, panel, w.panel(panel));
-      }
+    Int8Job job{&w, x.quant, tile, sums, out, panels.begin, 0, 0, nullptr};
+    for (; job.panel + kMatmulPanels <= panels.end; job.panel += kMatmulPanels)
+      int8_panels<kType, kMatmulPanels>(job, scratch);
+    if constexpr (kMatmulPanels > 1) {
+      for (; job.panel < panels.end; ++job.panel) int8_panels<kType, 1>(job, scratch);
     }
   }
 }

@@ -68,13 +68,12 @@ PAGODA_SIMD void expand_quads(const std::byte* cell, std::byte* out) {
   if constexpr (kQuad < 7) expand_quads<kType, kQuad + 1>(cell, out);
 }
 
-// All codes of a panel to scratch.
+// The codes of cells [begin, end) of a panel.
 template <tensor::DType kType>
-void expand_panel(const std::byte* panel, int n_cells, std::byte* out) {
+void expand_cells(const std::byte* panel, size_t begin, size_t end, std::byte* out) {
   constexpr size_t kCodeBytes = tensor::panel_format(kType).code_bytes();
-  for (int cell = 0; cell < n_cells; ++cell) {
-    expand_quads<kType>(panel + static_cast<size_t>(cell) * kCodeBytes,
-                        out + static_cast<size_t>(cell) * kExpandedCellBytes);
+  for (size_t cell = begin; cell < end; ++cell) {
+    expand_quads<kType>(panel + cell * kCodeBytes, out + (cell - begin) * kExpandedCellBytes);
   }
 }
 
