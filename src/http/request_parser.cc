@@ -12,6 +12,9 @@ namespace {
 
 namespace beast_http = boost::beast::http;
 
+// "0\r\n\r\n". Fewer bytes cannot end a chunked body, and Beast 1.81 asserts that it never gets fewer after "0\r\n".
+constexpr size_t kLastChunkBytes = 5;
+
 int status_of(const boost::system::error_code& error) {
   if (error == beast_http::error::header_limit) return 431;
   if (error == beast_http::error::body_limit) return 413;
@@ -55,6 +58,7 @@ size_t RequestParser::feed(std::string_view bytes) {
   boost::system::error_code error;
   try {
     while (consumed < bytes.size() && !parser.is_done()) {
+      if (state_ == State::kBody && parser.chunked() && bytes.size() - consumed < kLastChunkBytes) break;
       const size_t n = parser.put(boost::asio::const_buffer(bytes.data() + consumed, bytes.size() - consumed), error);
       consumed += n;
       if (error || n == 0) break;
@@ -80,6 +84,9 @@ size_t RequestParser::feed(std::string_view bytes) {
     expect_continue_ = head.version() >= 11 && equal_ignoring_case(head[beast_http::field::expect], "100-continue");
   }
   if (parser.is_done()) state_ = State::kDone;
+  if (state_ == State::kBody && bytes.size() - consumed > limits_.head_bytes) {
+    fail(431, fmt::format("a chunk's head or the trailer is larger than {} bytes", limits_.head_bytes));
+  }
   return consumed;
 }
 

@@ -107,6 +107,11 @@ TEST_F(HttpServerTest, TakesBytesOneByOne) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_THAT(client.read_answer(), EndsWith("\r\n\r\nhello"));
+  for (const char c : std::string("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n")) {
+    client.send(std::string(1, c));
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_THAT(client.read_answer(), EndsWith("\r\n\r\nhi"));
 }
 
 TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
@@ -160,6 +165,8 @@ TEST_F(HttpServerTest, RefusesLargeBodiesButStillAnswers) {
   std::string chunks = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 100; ++i) chunks += "10\r\n0123456789abcdef\r\n";
   EXPECT_THAT(ask(chunks), StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(ask("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;" + std::string(100'000, 'x')),
+              StartsWith("HTTP/1.1 431 "));
   EXPECT_THAT(ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'y')),
               EndsWith("yyyy"));
 }
