@@ -131,16 +131,21 @@ inline void softmax_row(const SpanWork& work, int row, float* partial) {
   const Range seen = work.seen[row];
   float* scores = work.scores + row * kSpanTokens;
   const int begin = seen.begin / kLanes * kLanes;
-  F32 highest = splat(kMinusInfinity);
-  for (int t = begin; t < seen.end; t += kLanes) {
+  F32 even = splat(kMinusInfinity);  // a maximum is exact in any order
+  F32 odd = even;
+  for (int t = begin; t < seen.end; t += 2 * kLanes) {
     const F32 s = masked_scores(work.args, scores, seen, t);
-    highest = max(highest, s);
+    even = max(even, s);
     store(scores + t, s);
+    if (t + kLanes >= seen.end) break;
+    const F32 next = masked_scores(work.args, scores, seen, t + kLanes);
+    odd = max(odd, next);
+    store(scores + t + kLanes, next);
   }
-  const float m = reduce_max(highest) + 0.0f;  // one zero
+  const float m = reduce_max(max(even, odd)) + 0.0f;  // one zero
   F32 sum = zero();
   for (int t = begin; t < seen.end; t += kLanes) {
-    const F32 p = exp(sub(load(scores + t), splat(m)));
+    const F32 p = exp_finite(sub(load(scores + t), splat(m)));
     sum = add(sum, p);
     store(scores + t, mul(p, load(work.v_scales + t)));
   }

@@ -1,6 +1,7 @@
 // kernels/math.h over 16 lanes: the same operations in the same order, hence the same bits. Include inside a region, after simd.h.
 
-PAGODA_SIMD F32 exp(F32 x) {
+// exp of x <= kExpHighest: the scores of a softmax, which are at most 0.
+PAGODA_SIMD F32 exp_finite(F32 x) {
   const F32 magic = splat(kRoundMagic);
   const F32 shifted = fma(x, splat(kLog2E), magic);
   const F32 n = sub(shifted, magic);
@@ -12,8 +13,11 @@ PAGODA_SIMD F32 exp(F32 x) {
   p = fma(p, r, splat(kExp2));
   p = add(fma(p, mul(r, r), r), splat(1.0f));
   p = from_bits(add(bits_of(p), shift_left<23>(bits_of(shifted))));
-  p = select(greater(x, splat(kExpHighest)), splat(std::numeric_limits<float>::infinity()), p);
   return select(less(x, splat(kExpLowest)), zero(), p);
+}
+
+PAGODA_SIMD F32 exp(F32 x) {
+  return select(greater(x, splat(kExpHighest)), splat(std::numeric_limits<float>::infinity()), exp_finite(x));
 }
 
 PAGODA_SIMD F32 tanh(F32 x) {
