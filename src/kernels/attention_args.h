@@ -10,7 +10,8 @@ namespace pagoda::kernels {
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// The tokens of a span that a row sees, counted from the span's first token: [begin, end) within [0, kSpanTokens), or begin == end.
+// The tokens of a span that a row sees, counted from the span's first token: [begin, end) within [0, kSpanTokens), or
+// begin == end.
 inline Range visible_tokens(const AttentionArgs& args, int row, int span) {
   const int64_t first = int64_t{span} * kSpanTokens;
   const int64_t position = args.position[row];

@@ -1,5 +1,6 @@
-// Attention of one layer step: every layer and KV head of a SmolLM2-135M-like cache in turn (30 layers, 3 KV heads, head_dim 64), so that
-// K and V come from where they would in a model. GB/s are cached bytes read, GFLOP/s count q.K and P.V of visible tokens.
+// Attention of one layer step: every layer and KV head of a SmolLM2-135M-like cache in turn (30 layers, 3 KV heads,
+// head_dim 64), so that K and V come from where they would in a model. GB/s are cached bytes read, GFLOP/s count q.K and
+// P.V of visible tokens.
 #include <benchmark/benchmark.h>
 
 #include <memory>

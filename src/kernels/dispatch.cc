@@ -48,16 +48,16 @@ std::string supported_names() {
 }  // namespace
 
 std::vector<Isa> supported_isas() {
-  static const std::vector<Isa> isas = isas_of(read_cpu_words());  // CPUID is slow in a virtual machine
-  return isas;
+  static const std::vector<Isa> kIsas = isas_of(read_cpu_words());  // CPUID is slow in a virtual machine
+  return kIsas;
 }
 
 Isa best_isa() { return supported_isas().back(); }
 
 const KernelTable& kernel_table(Isa isa) {
   CHECK(is_supported(isa));
-  static const KernelTable tables[] = {make_table(Isa::kRef), make_table(Isa::kAvx2), make_table(Isa::kAvx512)};
-  return tables[static_cast<int>(isa)];
+  static const KernelTable kTables[] = {make_table(Isa::kRef), make_table(Isa::kAvx2), make_table(Isa::kAvx512)};
+  return kTables[static_cast<int>(isa)];
 }
 
 std::string_view to_string(Isa isa) {

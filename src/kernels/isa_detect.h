@@ -1,4 +1,5 @@
-// What the processor and the operating system let a program run. Internal to kernels; dispatch.cc turns it into instruction sets.
+// What the processor and the operating system let a program run. Internal to kernels; dispatch.cc turns it into
+// instruction sets.
 // Source: Intel SDM vol. 1 chapters 14.3 and 15.2-15.4 (detection of AVX, FMA, AVX2, AVX-512).
 #pragma once
 

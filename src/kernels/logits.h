@@ -1,4 +1,5 @@
-// log(sum(exp(x))) over fixed tiles, folded left to right in double: what each instruction set does with its own tile_sum. Internal.
+// log(sum(exp(x))) over fixed tiles, folded left to right in double: what each instruction set does with its own
+// tile_sum. Internal.
 #pragma once
 
 #include <algorithm>

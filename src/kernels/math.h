@@ -1,5 +1,6 @@
-// exp, tanh and log of f32 and the activations over them: the definition, one scalar at a time. generic/math.h does the same operations in
-// the same order over 16 lanes, so every instruction set gives the same bits; libm's float functions are never used.
+// exp, tanh and log of f32 and the activations over them: the definition, one scalar at a time. generic/math.h does the
+// same operations in the same order over 16 lanes, so every instruction set gives the same bits; libm's float functions
+// are never used.
 // Fused: what is written fma(); nothing else.   Accuracy (math_test.cc): exp 1 ulp, tanh 2 ulp.
 // Requires: round to nearest even, FTZ and DAZ (set_float_mode).
 // Coefficients: weighted minimax fits of our own; the reduction is Cody and Waite's, rounding by the 1.5 * 2^23 trick.

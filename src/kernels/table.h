@@ -1,5 +1,6 @@
 // Who fills which entries of a KernelTable. Internal to kernels: others ask kernel_table(isa).
-// Each function lives at the end of its instruction set's source file, outside the target region, and is called only by dispatch.cc.
+// Each function lives at the end of its instruction set's source file, outside the target region, and is called only by
+// dispatch.cc.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -1,7 +1,9 @@
 // Opens the AVX2 region: namespace pagoda::kernels::avx2, and code generation for the instruction set. Use:
-//   every #include of the file;  #include "kernels/avx2/begin.h";  simd.h, generic/*.h, code;  #include "kernels/avx2/end.h"
+//   every #include of the file, then
+//   #include "kernels/avx2/begin.h", simd.h, generic/*.h, code, #include "kernels/avx2/end.h".
 // No flags per file: an inline library function compiled with them could be the copy the linker keeps (simdjson's way).
-// PAGODA_SIMD marks the small functions that must inline into their callers. No include guard: the pair is a bracket.
+// PAGODA_SIMD marks the small functions that must inline into their callers.
+// Not self-contained: a bracket with end.h.
 #define PAGODA_SIMD [[gnu::always_inline]] inline
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)

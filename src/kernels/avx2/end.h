@@ -1,4 +1,5 @@
 // Closes what avx2/begin.h opened.
+// Not self-contained: a bracket with begin.h.
 }  // namespace pagoda::kernels::avx2
 #if defined(__clang__)
 #pragma clang attribute pop

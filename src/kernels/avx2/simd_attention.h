@@ -1,4 +1,5 @@
 // What attention adds to simd.h on AVX2. The same names are in avx512/simd_attention.h.
+// Not self-contained: include inside the region, after simd.h.
 
 // Register blocks: rows x 16 tokens * vectors of scores; rows of values, and how many vectors of sums they may fill.
 inline constexpr int kScoreRows = 4;
@@ -6,8 +7,9 @@ inline constexpr int kScoreVectors = 1;
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueSums = 5;
 
-// Sixteen tokens' quads of K, as VPMADDUBSW wants them: |k| unsigned, and k for its sign, which goes to q. Pairs of products stay
-// within 2 * 127 * 127 = 32258, so its saturation never happens. A row's sum starts at kSumStart * (sum of its q).
+// Sixteen tokens' quads of K, as VPMADDUBSW wants them: |k| unsigned, and k for its sign, which goes to q. Pairs of
+// products stay within 2 * 127 * 127 = 32258, so its saturation never happens. A row's sum starts at kSumStart * (sum
+// of its q).
 struct KeyQuads {
   I32 quads;
   I32 magnitudes;

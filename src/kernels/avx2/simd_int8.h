@@ -49,6 +49,7 @@ struct Dot {
     const __m256i x = _mm256_set1_epi32(four);
     words.lo = _mm256_add_epi16(words.lo, products(codes.lo, x));
     words.hi = _mm256_add_epi16(words.hi, products(codes.hi, x));
+    asm("" : "+x"(words.lo), "+x"(words.hi));  // a chain: GCC would make it a tree of sums, and spill
     if constexpr ((kQuad + 1) % kQuadsPerFlush == 0) flush();
   }
   PAGODA_SIMD I32 total() const {

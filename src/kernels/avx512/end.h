@@ -1,4 +1,5 @@
 // Closes what avx512/begin.h opened.
+// Not self-contained: a bracket with begin.h.
 }  // namespace pagoda::kernels::avx512
 #if defined(__clang__)
 #pragma clang attribute pop

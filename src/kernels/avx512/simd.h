@@ -1,9 +1,9 @@
-// Sixteen virtual lanes on AVX-512: one zmm. The same names with the same bits are in avx2/simd.h; generic/*.h is written over them.
-// Include inside the region (begin.h), after <immintrin.h>, <cstdint> and "kernels/kernels.h".
+// Sixteen virtual lanes on AVX-512: one zmm. The same names with the same bits are in avx2/simd.h; generic/*.h is
+// written over them.
+// Not self-contained: include inside the region (begin.h), after <immintrin.h>, <cstdint> and "kernels/kernels.h".
 // `fma` is the only fused operation; max(a, b) is a > b ? a : b as MAXPS computes it (b if either is NaN).
 
 inline constexpr int kLanes = 16;
-inline constexpr int kVirtualRegisters = 32;  // vectors of 16 lanes that stay in registers
 
 struct F32 {
   __m512 v;

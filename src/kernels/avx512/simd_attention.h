@@ -1,4 +1,5 @@
 // What attention adds to simd.h on AVX-512 VNNI. The same names are in avx2/simd_attention.h.
+// Not self-contained: include inside the region, after simd.h.
 
 // Register blocks: rows x 16 tokens * vectors of scores; rows of values, and how many vectors of sums they may fill.
 inline constexpr int kScoreRows = 8;
@@ -6,7 +7,8 @@ inline constexpr int kScoreVectors = 2;
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueSums = 24;
 
-// Sixteen tokens' quads of K, as VPDPBUSD wants them: unsigned, k + 128. So a row's sum starts at kSumStart * (sum of its q).
+// Sixteen tokens' quads of K, as VPDPBUSD wants them: unsigned, k + 128. So a row's sum starts at kSumStart * (sum of
+// its q).
 struct KeyQuads {
   __m512i biased;
 };

@@ -1,6 +1,8 @@
-// Attention over spans (ref/attention.cc defines it): scores of a tile of rows, softmax, values. Include inside a region, last.
+// Attention over spans (ref/attention.cc defines it): scores of a tile of rows, softmax, values.
+// Not self-contained: include inside a region, last.
 
-// Rows whose scores are kept before their values are taken: scores (16 KB), K and V of a span stay in the first-level cache.
+// Rows whose scores are kept before their values are taken: scores (16 KB), K and V of a span stay in the first-level
+// cache.
 inline constexpr int kTileRows = 16;
 
 // One span of one call.

@@ -1,5 +1,7 @@
-// Scores of rows against one block: all rows of a register block share each load of K. Include inside a region, after simd_attention.h.
-// score = dot * (amount * s_k); amount is the row's (attention.h). The dot is exact in int8, an fma chain over dims ascending in f32.
+// Scores of rows against one block: all rows of a register block share each load of K.
+// Not self-contained: include inside a region, after simd_attention.h.
+// score = dot * (amount * s_k); amount is the row's (attention.h). The dot is exact in int8, an fma chain over dims
+// ascending in f32.
 
 // Where one register block reads and writes.
 struct ScoreTask {

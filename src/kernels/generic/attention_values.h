@@ -1,4 +1,5 @@
-// O += w V over a run of tokens that all rows of a register block see. Include inside a region, after simd_attention.h.
+// O += w V over a run of tokens that all rows of a register block see.
+// Not self-contained: include inside a region, after simd_attention.h.
 // Fused: w V into O, tokens ascending, so a run may be cut anywhere.
 
 // Tokens [begin, end) of a span, dims [dim, dim + vectors * 16).
@@ -31,8 +32,8 @@ struct Bf16Values {
   static constexpr int kPrefetches = 4;
 };
 
-// A head of the next span's block is fetched while this one's values are taken, a part with each token and vector of dims: memory then
-// works through both phases of a span (decode at 2k tokens: 9 -> 22 GB/s).
+// A head of the next span's block is fetched while this one's values are taken, a part with each token and vector of
+// dims: memory then works through both phases of a span (decode at 2k tokens: 9 -> 22 GB/s).
 template <class Values, int kVectors>
 struct Prefetch {
   const std::byte* base;

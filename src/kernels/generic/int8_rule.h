@@ -1,4 +1,5 @@
-// kernels/int8_rule.h over 16 lanes. Include inside a region, after simd.h.
+// kernels/int8_rule.h over 16 lanes.
+// Not self-contained: include inside a region, after simd.h.
 
 // The largest |x| of n values, n % 16 == 0.
 PAGODA_SIMD float largest_magnitude(const float* x, int n) {

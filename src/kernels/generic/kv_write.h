@@ -1,4 +1,5 @@
-// One token's K and V into a block (ref/attention.cc defines it). Include inside a region, after simd.h and generic/int8_rule.h.
+// One token's K and V into a block (ref/attention.cc defines it).
+// Not self-contained: include inside a region, after simd.h and generic/int8_rule.h.
 
 // Sixteen values of a head as int8.
 PAGODA_SIMD void quantize_16(const float* x, float scale, int8_t* out) {

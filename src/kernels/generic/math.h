@@ -1,4 +1,5 @@
-// kernels/math.h over 16 lanes: the same operations in the same order, hence the same bits. Include inside a region, after simd.h.
+// kernels/math.h over 16 lanes: the same operations in the same order, hence the same bits.
+// Not self-contained: include inside a region, after simd.h.
 
 // exp of x <= kExpHighest: the scores of a softmax, which are at most 0.
 PAGODA_SIMD F32 exp_finite(F32 x) {

@@ -1,4 +1,5 @@
-// Rows of activations and logits over 16 lanes (ref/rows.cc defines them). Include inside a region, after simd.h and generic/math.h.
+// Rows of activations and logits over 16 lanes (ref/rows.cc defines them).
+// Not self-contained: include inside a region, after simd.h and generic/math.h.
 
 PAGODA_SIMD const float* row_of(const float* x, int ld, int row) { return x + static_cast<ptrdiff_t>(row) * ld; }
 PAGODA_SIMD float* row_of(float* x, int ld, int row) { return x + static_cast<ptrdiff_t>(row) * ld; }

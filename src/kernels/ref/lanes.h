@@ -1,4 +1,5 @@
-// The one horizontal sum of the numerics: 16 virtual lanes, value i in lane i % 16, and a fixed tree (lane i + lane i + 8, + 4, + 2, + 1).
+// The one horizontal sum of the numerics: 16 virtual lanes, value i in lane i % 16, and a fixed tree (lane i + lane i +
+// 8, + 4, + 2, + 1).
 #pragma once
 
 namespace pagoda::kernels::ref {
