@@ -38,14 +38,17 @@ enum class KvReuse : uint8_t {
 };
 
 struct SchedConfig {
-  int32_t step_tokens = 512;   // rows of one step; decodes come first, but prefills always get a tenth
-  int32_t chunk_tokens = 0;    // the most rows of one prefill chunk; 0: what the step has left
-  int32_t max_running = 256;   // sequences of one model that compute at once
-  int32_t max_waiting = 1024;  // of all models; submit refuses beyond
+  int32_t step_tokens = 512;    // rows of one step; decodes come first, but prefills always get a tenth
+  int32_t chunk_tokens = 0;     // the most rows of one prefill chunk; 0: what the step has left
+  int32_t logits_tokens = 512;  // the most prompt rows of one step whose logits are wanted (PromptLogits::kAll)
+  int32_t max_running = 256;    // sequences of one model that compute at once
+  int32_t max_waiting = 1024;   // of all models; submit refuses beyond
   KvReuse kv_reuse = KvReuse::kOn;
 
   // The most rows that a plan can have.
   int32_t max_step_rows() const;
+  // The most of them whose logits are wanted.
+  int32_t max_step_logits() const;
 };
 
 struct SchedStats {
@@ -150,6 +153,7 @@ class Scheduler {
   std::vector<Sequence*> pinned_;      // in a waiting line and holding blocks, since they were set aside there
   const Sequence* blocked_ = nullptr;  // first in line of those that found no room: nobody behind it may start
   uint64_t next_order_ = 0;
+  int32_t logits_left_ = 0;  // of the step being planned
   bool in_flight_ = false;
   SchedStats stats_;
   kv::Snapshot<SchedStats> snapshot_;

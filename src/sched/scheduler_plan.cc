@@ -23,6 +23,7 @@ void Scheduler::next_step(StepPlan& plan) {
 }
 
 void Scheduler::plan_model(ModelLine& line, StepPlan& plan) {
+  logits_left_ = config_.logits_tokens;
   plan_decodes(line, plan);
   const int32_t n_decodes = static_cast<int32_t>(plan.rows.size());
   int32_t budget = std::max(config_.step_tokens - n_decodes, std::max(1, config_.step_tokens / 10));
@@ -44,11 +45,12 @@ void Scheduler::plan_decodes(ModelLine& line, StepPlan& plan) {
 int32_t Scheduler::plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan) {
   for (size_t i = 0; i < line.running.size() && budget > 0;) {
     Sequence& seq = *line.running[i];
-    if (seq.state() != SeqState::kPrefilling || seq.waiting_on) {
+    const int32_t chunk = chunk_of(seq, budget);
+    if (seq.state() != SeqState::kPrefilling || seq.waiting_on || chunk == 0) {
       ++i;
       continue;
     }
-    const Grant grant_given = grant(line, seq, chunk_of(seq, budget), plan);
+    const Grant grant_given = grant(line, seq, chunk, plan);
     if (grant_given == Grant::kRows) budget -= plan.rows.back().n_tokens;
     if (grant_given != Grant::kEnded) ++i;
   }
@@ -63,8 +65,10 @@ void Scheduler::plan_starts(ModelLine& line, int32_t budget, StepPlan& plan) {
       ++i;
       continue;
     }
+    const int32_t chunk = chunk_of(seq, budget);
+    if (chunk == 0) return;
     if (!may_start(line, seq)) return block(seq);
-    switch (grant(line, seq, chunk_of(seq, budget), plan)) {
+    switch (grant(line, seq, chunk, plan)) {
       case Grant::kRows:
         budget -= plan.rows.back().n_tokens;
         line.waiting.erase(line.waiting.begin() + static_cast<ptrdiff_t>(i));
@@ -88,12 +92,16 @@ void Scheduler::plan_starts(ModelLine& line, int32_t budget, StepPlan& plan) {
 bool Scheduler::may_start(const ModelLine& line, const Sequence& seq) const {
   if (blocked_ && policy_.before(*blocked_, seq)) return false;
   if (std::ranges::all_of(lines_, [](const ModelLine& other) { return other.running.empty(); })) return true;
-  const int32_t chunk = chunk_of(seq, config_.step_tokens);
+  const int32_t chunk = std::max(1, chunk_of(seq, config_.step_tokens));
   return line.cache->has_room(seq.lease, seq.n_tokens(), chunk, static_cast<uint32_t>(line.running.size()));
 }
 
+// 0: a step's logits are used up.
 int32_t Scheduler::chunk_of(const Sequence& seq, int32_t budget) const {
-  const int32_t most = config_.chunk_tokens > 0 ? std::min(config_.chunk_tokens, budget) : budget;
+  int32_t most = config_.chunk_tokens > 0 ? std::min(config_.chunk_tokens, budget) : budget;
+  if (seq.prompt_logits() == PromptLogits::kAll) {
+    most = std::min(most, std::max(0, seq.n_logits_done() - seq.n_computed()) + logits_left_);
+  }
   return std::min(seq.n_to_compute(), most);
 }
 
@@ -143,6 +151,7 @@ void Scheduler::add_rows(Sequence& seq, StepPlan& plan) {
       .seq = seq.id(), .first_position = seq.n_computed(), .n_tokens = seq.lease.n_written() - seq.n_computed()};
   if (seq.prompt_logits() == PromptLogits::kAll) {
     rows.n_logits = std::clamp(seq.lease.n_written() - seq.n_logits_done(), 0, rows.n_tokens);
+    if (seq.state() != SeqState::kDecoding) logits_left_ -= rows.n_logits;
   }
   if (seq.lease.n_written() == seq.n_tokens()) {
     rows.sampling = Sampling::kLastRow;

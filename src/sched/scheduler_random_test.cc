@@ -32,6 +32,7 @@ void run_load(const Load& load, LoadResult& result) {
   const int32_t step_tokens = 1 + draw(200), chunk_tokens = draw(2) ? 0 : 1 + draw(40);
   const SchedConfig random_config{.step_tokens = step_tokens,
                                   .chunk_tokens = chunk_tokens,
+                                  .logits_tokens = 1 + draw(60),
                                   .max_running = 1 + draw(40),
                                   .max_waiting = 20 + draw(100),
                                   .kv_reuse = draw(8) ? KvReuse::kOn : KvReuse::kOff};
@@ -51,6 +52,7 @@ void run_load(const Load& load, LoadResult& result) {
                                                             w.clock.now_us() + draw(100'000), at};
       tickets.push_back(kv::TicketId(static_cast<uint64_t>(id)));
     }
+    if (draw(5) == 0) spec.prompt_logits = PromptLogits::kAll;
     if (draw(100) == 0) w.fails.insert(spec.id);
     if (draw(20) == 0) w.scheduler.cancel(seq(static_cast<uint64_t>(1 + draw(id))));
     if (draw(20) == 0) w.cancel_while_running = seq(static_cast<uint64_t>(std::max(1, id - draw(20))));
