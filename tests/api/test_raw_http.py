@@ -184,7 +184,7 @@ def test_a_vanished_client_frees_its_blocks(server, stream):
 
 
 def test_a_slow_reader_stalls_nobody_and_gets_everything(server):
-    body = LONG | {"max_tokens": 400, "n": 8, "logprobs": True, "top_logprobs": 20}
+    body = LONG | {"max_tokens": 250, "n": 8, "logprobs": True, "top_logprobs": 20}
     with Raw(server, receive_buffer=4096) as slow:
         slow.send(post(body))
         slow.read_until(b"\n\n")
@@ -209,7 +209,7 @@ def test_strict_names_alias_and_cors(start_server, tiny_models):
 def test_signals_let_running_streams_finish(start_server, tiny_models, sig):
     server = start_server(tiny_models["tiny-llama"])
     with Raw(server) as running:
-        running.send(post(LONG | {"max_tokens": 600}))
+        running.send(post(LONG | {"max_tokens": 250}))
         running.read_until(b"\n\n")
         server.process.send_signal(sig)
         assert wait_until(lambda: ask(server, post(CHAT))[0] == 503, seconds=5)
