@@ -15,7 +15,9 @@
 namespace pagoda {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 Result<int> half(int n) {
   if (n % 2 != 0) return fail(ErrorCode::kInvalidArgument, "{} is odd", n);
@@ -53,8 +55,10 @@ TEST(DigestTest, KnownVectors) {
 
 // Vectors: Random123's kat_vectors for philox4x32 10.
 TEST(RandomTest, PhiloxKnownVectors) {
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}), (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
 TEST(RandomTest, UniformStaysInRangeAndDependsOnEveryKey) {
@@ -84,7 +88,10 @@ TEST(RingTest, KeepsOrderBetweenTwoThreads) {
   constexpr uint32_t kCount = 20000;
   std::thread producer([&] {
     for (uint32_t i = 0; i < kCount;) {
-      if (ring.push(i)) ++i; else std::this_thread::yield();
+      if (ring.push(i))
+        ++i;
+      else
+        std::this_thread::yield();
     }
   });
   for (uint32_t next = 0; next < kCount;) {

@@ -10,7 +10,9 @@
 
 namespace pagoda {
 
-uint64_t xxh3_64(std::span<const std::byte> bytes, uint64_t seed) { return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed); }
+uint64_t xxh3_64(std::span<const std::byte> bytes, uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
 
 Hash128 xxh3_128(std::span<const std::byte> bytes, uint64_t seed) {
   const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
@@ -19,20 +21,23 @@ Hash128 xxh3_128(std::span<const std::byte> bytes, uint64_t seed) {
 
 // The library's register holds the complement of the usual value.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed) {
-  return ~crc32_iscsi(reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data())), static_cast<int>(bytes.size()), ~seed);
+  return ~crc32_iscsi(reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data())),
+                      static_cast<int>(bytes.size()), ~seed);
 }
 
 Sha256 sha256(std::span<const std::byte> bytes) {
   Sha256 out;
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), reinterpret_cast<unsigned char*>(out.data()));
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         reinterpret_cast<unsigned char*>(out.data()));
   return out;
 }
 
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {
   Sha256 out;
   unsigned size = 0;
-  const auto* done = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(message.data()),
-                          message.size(), reinterpret_cast<unsigned char*>(out.data()), &size);
+  const auto* done = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                          reinterpret_cast<const unsigned char*>(message.data()), message.size(),
+                          reinterpret_cast<unsigned char*>(out.data()), &size);
   CHECK(done != nullptr && size == out.size());
   return out;
 }

@@ -11,17 +11,17 @@ namespace pagoda {
 
 // The kinds a caller may act on; api/error_map.cc turns each into an HTTP status, a dialect body and a metric label.
 enum class ErrorCode {
-  kInvalidArgument,     // the request or command line is wrong: the message names the field
-  kNotFound,            // no such model, file, path
-  kBadFile,             // a file's bytes are malformed: `where` holds file and offset
-  kUnsupported,         // well-formed, but not something this build can do
-  kContextExceeded,     // prompt longer than the context: the message holds both numbers
-  kOverloaded,          // queue full: try again later
-  kUnavailable,         // starting, draining or stopped
-  kCancelled,           // the client went away or asked to stop
-  kResourceExhausted,   // memory, disk or descriptors ran out
-  kIo,                  // the operating system said no
-  kInternal,            // a library failed in a way nobody foresaw
+  kInvalidArgument,    // the request or command line is wrong: the message names the field
+  kNotFound,           // no such model, file, path
+  kBadFile,            // a file's bytes are malformed: `where` holds file and offset
+  kUnsupported,        // well-formed, but not something this build can do
+  kContextExceeded,    // prompt longer than the context: the message holds both numbers
+  kOverloaded,         // queue full: try again later
+  kUnavailable,        // starting, draining or stopped
+  kCancelled,          // the client went away or asked to stop
+  kResourceExhausted,  // memory, disk or descriptors ran out
+  kIo,                 // the operating system said no
+  kInternal,           // a library failed in a way nobody foresaw
 };
 
 std::string_view to_string(ErrorCode code);
@@ -50,15 +50,16 @@ template <typename... Args>
 #define PAGODA_CONCAT(a, b) PAGODA_CONCAT_(a, b)
 
 // TRY(expr): returns expr's error from the enclosing function.   TRY_ASSIGN(decl, expr): declares decl from its value.
-#define TRY(expr)                                                                 \
-  do {                                                                            \
-    if (auto try_result_ = (expr); !try_result_) [[unlikely]]                     \
-      return ::tl::unexpected<::pagoda::Error>(std::move(try_result_).error());   \
+#define TRY(expr)                                                               \
+  do {                                                                          \
+    if (auto try_result_ = (expr); !try_result_) [[unlikely]]                   \
+      return ::tl::unexpected<::pagoda::Error>(std::move(try_result_).error()); \
   } while (0)
 #define TRY_ASSIGN(decl, expr) TRY_ASSIGN_(PAGODA_CONCAT(try_result_, __LINE__), decl, expr)
-#define TRY_ASSIGN_(tmp, decl, expr)                                                        \
-  auto tmp = (expr);                                                                        \
-  if (!tmp) [[unlikely]] return ::tl::unexpected<::pagoda::Error>(std::move(tmp).error());  \
+#define TRY_ASSIGN_(tmp, decl, expr)                                  \
+  auto tmp = (expr);                                                  \
+  if (!tmp) [[unlikely]]                                              \
+    return ::tl::unexpected<::pagoda::Error>(std::move(tmp).error()); \
   decl = std::move(*tmp)
 
 }  // namespace pagoda

@@ -21,7 +21,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   };
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return io("open");
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) {
     ::close(fd);
     return fail(ErrorCode::kBadFile, "{} is {}", path.string(), S_ISREG(info.st_mode) ? "empty" : "not a regular file");

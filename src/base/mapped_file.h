@@ -27,7 +27,8 @@ class MappedFile {
   void drop(size_t begin, size_t end) const;
 
  private:
-  MappedFile(std::filesystem::path path, const std::byte* data, size_t size) : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::filesystem::path path, const std::byte* data, size_t size)
+      : path_(std::move(path)), data_(data), size_(size) {}
 
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;

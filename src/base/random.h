@@ -21,7 +21,8 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, st
 
 // Uniform in [0, 1) with 53 bits, keyed by a request's seed, its choice (of n), the token position and the number of the draw there.
 constexpr double uniform(uint64_t seed, uint32_t choice, uint32_t position, uint32_t draw) {
-  const auto r = philox4x32({choice, position, draw, 0x5061676FU}, {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const auto r = philox4x32({choice, position, draw, 0x5061676FU},
+                            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return static_cast<double>(((uint64_t{r[0]} << 32) | r[1]) >> 11) * 0x1.0p-53;
 }
 

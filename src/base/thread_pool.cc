@@ -15,8 +15,10 @@ constexpr uint32_t kStopped = 2;
 class Backoff {
  public:
   void pause() {
-    if (++spins_ < kBusySpins) _mm_pause();
-    else std::this_thread::yield();
+    if (++spins_ < kBusySpins)
+      _mm_pause();
+    else
+      std::this_thread::yield();
   }
 
  private:
@@ -73,8 +75,10 @@ void ThreadPool::work(int worker) {
     }
     const uint32_t state = state_.load(std::memory_order_acquire);
     if (state == kStopped) return;
-    if (state == kParked) state_.wait(kParked, std::memory_order_acquire);
-    else backoff.pause();
+    if (state == kParked)
+      state_.wait(kParked, std::memory_order_acquire);
+    else
+      backoff.pause();
   }
 }
 

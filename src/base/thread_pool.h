@@ -53,9 +53,9 @@ class ThreadPool {
   // Written by worker 0 before run_ goes up, read by the others after they see it.
   Task task_ = nullptr;
   void* context_ = nullptr;
-  alignas(64) std::atomic<uint64_t> run_{0};      // goes up once per run()
-  alignas(64) std::atomic<int> unfinished_{0};    // workers still inside the current run
-  alignas(64) std::atomic<uint32_t> state_;       // kParked, kSpinning, kStopped; parked workers wait on it
+  alignas(64) std::atomic<uint64_t> run_{0};    // goes up once per run()
+  alignas(64) std::atomic<int> unfinished_{0};  // workers still inside the current run
+  alignas(64) std::atomic<uint32_t> state_;     // kParked, kSpinning, kStopped; parked workers wait on it
   std::vector<std::thread> threads_;
 };
 

@@ -24,7 +24,8 @@ struct BlockId {
 inline constexpr BlockId kNoBlock{};  // a window group's dropped block
 
 using ModelId = Id<struct ModelIdTag, uint32_t>;
-using GroupId = Id<struct GroupIdTag, uint32_t>;  // attention group of one model: layers that keep the same tokens (gemma3: global, local)
+using GroupId = Id<struct GroupIdTag,
+                   uint32_t>;  // attention group of one model: layers that keep the same tokens (gemma3: global, local)
 
 // Who may share blocks: equal namespaces only. HMAC(server secret, tenant, salt); all zero where none is set.
 struct CacheNamespace {

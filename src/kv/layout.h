@@ -36,9 +36,9 @@ struct LayerFormat {
 // One layer inside a block.
 struct LayerLayout {
   LayerFormat format;
-  size_t offset = 0;       // of the layer's first KV head in the block
-  size_t head_bytes = 0;   // from one KV head to the next
-  size_t k_scales = 0;     // offsets inside a head; K starts at 0
+  size_t offset = 0;      // of the layer's first KV head in the block
+  size_t head_bytes = 0;  // from one KV head to the next
+  size_t k_scales = 0;    // offsets inside a head; K starts at 0
   size_t v = 0;
   size_t v_scales = 0;
 };

@@ -12,8 +12,8 @@ namespace pagoda::kv {
 struct KvView {
   // Entry i points at the block of tokens [32 i, 32 i + 32); null where a window group dropped it (every reader masks it).
   const std::byte* const* blocks = nullptr;
-  size_t head_offset = 0;   // layer.offset + kv_head * layer.head_bytes, from a block's start
-  LayerLayout layer;        // formats and the offsets inside the head
+  size_t head_offset = 0;  // layer.offset + kv_head * layer.head_bytes, from a block's start
+  LayerLayout layer;       // formats and the offsets inside the head
   int head_dim = 0;
 
   static KvView make(const std::byte* const* blocks, const GroupLayout& group, int layer_in_group, int kv_head) {
