@@ -9,12 +9,14 @@
 // clang-format off
 #include "kernels/avx2/begin.h"
 #include "kernels/avx2/simd.h"
+namespace {  // this file's own: names here may mean something else in another file of the region
 #include "kernels/avx2/simd_int8.h"
 #include "kernels/generic/quantize.h"
 #include "kernels/generic/panel_codes.h"
 #include "kernels/generic/matmul_int8.h"
 #include "kernels/generic/matmul_f32.h"
 #include "kernels/generic/matmul_table.h"
+}  // namespace
 #include "kernels/avx2/end.h"
 // clang-format on
 

@@ -1,10 +1,11 @@
 // matmul in f32 arithmetic, once for every instruction set and type. Include inside a region, after matmul_int8.h.
 // Per output lane, K ascending: acc = fma(w, x, acc), where w is what dequantize_row gives: (d * sc) * code [+ c * m].
-
-// From this many rows on, a panel is dequantized to scratch once.
-inline constexpr int kDequantizeRows = 2 * kMatmulRows;
+// Loops: a tile of rows, then kMatmulPanels panels, then chunks of cells (dequantized to scratch), then kMatmulRows rows, then
+// columns; sums wait in y between chunks.
 
 inline constexpr size_t kF32CellFloats = static_cast<size_t>(tensor::kCellCols) * tensor::kPanelRows;
+inline constexpr size_t kF32ChunkCells = 4;
+inline constexpr size_t kF32ChunkFloats = kF32ChunkCells * kF32CellFloats;
 
 // Column kColumn of the quad, as integers that mean what the type says.
 template <tensor::DType kType, int kColumn>
@@ -65,52 +66,92 @@ PAGODA_SIMD void dequantize_cell(const std::byte* panel, int n_cols, size_t cell
   }
 }
 
-// kRows rows of activations against one panel; `weights` is the dequantized panel, or null: then a cell at a time is.
-template <tensor::DType kType, int kRows>
-void f32_rows(const tensor::PanelMatrix& w, const MatmulInput& x, int row, int panel, const float* weights,
-              const MatmulOutput& out) {
-  alignas(64) float cell_weights[kF32CellFloats];
-  const auto n_cells = static_cast<size_t>(w.n_cols) / tensor::kCellCols;
-  const auto ld = static_cast<size_t>(x.ld);
-  const float* x_row = x.x + static_cast<size_t>(row) * ld;
-  F32 acc[kRows];
-  for (F32& a : acc) a = zero();
-  for (size_t cell = 0; cell < n_cells; ++cell) {
-    const float* from = weights == nullptr ? cell_weights : weights + cell * kF32CellFloats;
-    if (weights == nullptr) dequantize_cell<kType>(w.panel(panel), w.n_cols, cell, cell_weights);
-    for (size_t k = 0; k < static_cast<size_t>(tensor::kCellCols); ++k) {
-      const F32 weight = load(from + k * tensor::kPanelRows);
+// Bytes of a cell's codes, or of a cell of floats.
+template <tensor::DType kType>
+inline constexpr size_t kCellBytes = kType == tensor::DType::kF32 ? 4 * kF32CellFloats
+                                     : tensor::is_float(kType)    ? 2 * kF32CellFloats
+                                                                  : tensor::panel_format(kType).code_bytes();
+
+// Cells [begin, end) of a panel; what lies `ahead` bytes further is asked for.
+template <tensor::DType kType>
+void dequantize_cells(const std::byte* panel, int n_cols, Range cells, size_t ahead, float* out) {
+  for (int cell = cells.begin; cell < cells.end; ++cell, out += kF32CellFloats) {
+    prefetch_bytes<kCellBytes<kType>>(panel + static_cast<size_t>(cell) * kCellBytes<kType> + ahead);
+    dequantize_cell<kType>(panel, n_cols, static_cast<size_t>(cell), out);
+  }
+}
+
+// One tile of rows against kPanels panels, the columns of `cells`.
+struct F32Job {
+  const MatmulInput* x;
+  Range rows;
+  MatmulOutput out;
+  int panel;
+  Range cells;
+  const float* weights;  // [kPanels][kF32ChunkFloats]
+};
+
+template <int kRows, int kPanels>
+void f32_rows(const F32Job& job, int row) {
+  const auto ld = static_cast<size_t>(job.x->ld);
+  const float* x = job.x->x + static_cast<size_t>(row) * ld + static_cast<size_t>(job.cells.begin) * tensor::kCellCols;
+  F32 acc[kPanels][kRows];
 #pragma GCC unroll 8
-      for (size_t r = 0; r < kRows; ++r) acc[r] = fma(weight, splat(x_row[r * ld + k]), acc[r]);
+  for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      acc[p][r] = job.cells.begin == 0 ? zero() : job.out.load_panel(row + r, job.panel + p);
     }
-    x_row += tensor::kCellCols;
+  }
+  const auto n_cols = static_cast<size_t>(job.cells.size()) * tensor::kCellCols;
+  for (size_t k = 0; k < n_cols; ++k) {
+    F32 w[kPanels];
+#pragma GCC unroll 8
+    for (size_t p = 0; p < kPanels; ++p) w[p] = load(job.weights + p * kF32ChunkFloats + k * tensor::kPanelRows);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kRows; ++r) {
+      const F32 a = splat(x[r * ld + k]);
+#pragma GCC unroll 8
+      for (size_t p = 0; p < kPanels; ++p) acc[p][r] = fma(w[p], a, acc[p][r]);
+    }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) out.store_panel(row + r, panel, acc[r]);
+  for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) job.out.store_panel(row + r, job.panel + p, acc[p][r]);
+  }
+}
+
+template <tensor::DType kType, int kPanels>
+void f32_panels(const tensor::PanelMatrix& w, F32Job job, float* weights) {
+  const int n_cells = w.n_cols / tensor::kCellCols;
+  constexpr int kChunk = kF32ChunkCells;
+  for (int begin = 0; begin < n_cells; begin += kChunk) {
+    job.cells = {begin, begin + kChunk < n_cells ? begin + kChunk : n_cells};
+    for (int p = 0; p < kPanels; ++p) {
+      dequantize_cells<kType>(w.panel(job.panel + p), w.n_cols, job.cells, kPanels * w.panel_bytes,
+                              weights + static_cast<size_t>(p) * kF32ChunkFloats);
+    }
+    int row = job.rows.begin;
+    for (; row + kMatmulRows <= job.rows.end; row += kMatmulRows) f32_rows<kMatmulRows, kPanels>(job, row);
+    for (; row + 2 <= job.rows.end; row += 2) f32_rows<2, kPanels>(job, row);
+    if (row < job.rows.end) f32_rows<1, kPanels>(job, row);
+  }
 }
 
 template <tensor::DType kType>
 void matmul_f32(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, const MatmulOutput& out,
                 std::byte* scratch) {
-  const auto n_cells = static_cast<size_t>(w.n_cols) / tensor::kCellCols;
-  for (int panel = panels.begin; panel < panels.end; ++panel) {
-    const float* weights = nullptr;
-    if constexpr (kType == tensor::DType::kF32) {
-      weights = reinterpret_cast<const float*>(w.panel(panel));
-    } else if (rows.size() >= kDequantizeRows) {
-      auto* panel_weights = reinterpret_cast<float*>(scratch);
-      for (size_t i = 0; i < n_cells; ++i) {
-        dequantize_cell<kType>(w.panel(panel), w.n_cols, i, panel_weights + i * kF32CellFloats);
-      }
-      weights = panel_weights;
+  auto* weights = reinterpret_cast<float*>(scratch);
+  for (int begin = rows.begin; begin < rows.end; begin += kMatmulTileRows) {
+    F32Job job{&x,  {begin, begin + kMatmulTileRows < rows.end ? begin + kMatmulTileRows : rows.end},
+               out, panels.begin,
+               {},  weights};
+    for (; job.panel + kMatmulPanels <= panels.end; job.panel += kMatmulPanels) {
+      f32_panels<kType, kMatmulPanels>(w, job, weights);
     }
-    int row = rows.begin;
-    for (; row + kMatmulRows <= rows.end; row += kMatmulRows)
-      f32_rows<kType, kMatmulRows>(w, x, row, panel, weights, out);
-    if constexpr (kMatmulRows > 4) {
-      if (row + 4 <= rows.end) f32_rows<kType, 4>(w, x, row, panel, weights, out), row += 4;
+    if constexpr (kMatmulPanels > 1) {
+      for (; job.panel < panels.end; ++job.panel) f32_panels<kType, 1>(w, job, weights);
     }
-    if (row + 2 <= rows.end) f32_rows<kType, 2>(w, x, row, panel, weights, out), row += 2;
-    if (row < rows.end) f32_rows<kType, 1>(w, x, row, panel, weights, out);
   }
 }

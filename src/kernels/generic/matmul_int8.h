@@ -7,7 +7,7 @@
 // panel comes from memory once per tile; many rows find a chunk's codes expanded in L1, and carry their sums in y meanwhile.
 
 // Rows that share one pass over the weights; their sums are in scratch.
-inline constexpr int kInt8TileRows = 64;
+inline constexpr int kMatmulTileRows = 64;
 // From this many rows on, the cells are taken in chunks.
 inline constexpr int kChunkRows = kMatmulRows + 1;
 inline constexpr size_t kChunkCells = 16;  // a multiple of every type's block
@@ -277,12 +277,15 @@ template <tensor::DType kType>
 void matmul_int8(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, const MatmulOutput& out,
                  std::byte* scratch) {
   auto* sums = reinterpret_cast<int32_t*>(scratch + kMatmulPanels * kChunkBytes);
-  for (int begin = rows.begin; begin < rows.end; begin += kInt8TileRows) {
-    const Range tile{begin, begin + kInt8TileRows < rows.end ? begin + kInt8TileRows : rows.end};
+  for (int begin = rows.begin; begin < rows.end; begin += kMatmulTileRows) {
+    const Range tile{begin, begin + kMatmulTileRows < rows.end ? begin + kMatmulTileRows : rows.end};
     if constexpr (Sums<kType>::kUsed) Sums<kType>::fill(x.quant, tile, sums);
     Int8Job job{&w, x.quant, tile, sums, out, panels.begin, 0, 0, nullptr};
-    for (; job.panel + kMatmulPanels <= panels.end; job.panel += kMatmulPanels)
-      int8_panels<kType, kMatmulPanels>(job, scratch);
+    if (kMatmulPanels == 1 || tile.size() >= kMatmulRows) {
+      for (; job.panel + kMatmulPanels <= panels.end; job.panel += kMatmulPanels) {
+        int8_panels<kType, kMatmulPanels>(job, scratch);
+      }
+    }
     if constexpr (kMatmulPanels > 1) {
       for (; job.panel < panels.end; ++job.panel) int8_panels<kType, 1>(job, scratch);
     }

@@ -82,11 +82,11 @@ struct GatherCall {
   }
 };
 
-inline void gather_row(const tensor::PanelMatrix& w, int row, float* out) {
+void gather_row(const tensor::PanelMatrix& w, int row, float* out) {
   with_type(w.dtype, GatherCall{w, row, out});
 }
 
-inline void fill_matmul(KernelTable& table) {
+void fill_matmul(KernelTable& table) {
   table.quantize_rows = quantize_rows;
   table.matmul[static_cast<int>(Arithmetic::kInt8)] = matmul<Arithmetic::kInt8>;
   table.matmul[static_cast<int>(Arithmetic::kF32)] = matmul<Arithmetic::kF32>;

@@ -19,7 +19,7 @@ PAGODA_SIMD void quantize_cell(const float* x, int8_t* q, float* d, int16_t* sum
   sums16[1] = static_cast<int16_t>(reduce_add(q1));
 }
 
-inline void quantize_rows(const float* x, int ld, Range rows, Range cols, QuantRows out) {
+void quantize_rows(const float* x, int ld, Range rows, Range cols, QuantRows out) {
   for (int row = rows.begin; row < rows.end; ++row) {
     const size_t at = static_cast<size_t>(row) * static_cast<size_t>(out.n_cols);
     const float* x_row = x + static_cast<size_t>(row) * static_cast<size_t>(ld);
