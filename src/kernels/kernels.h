@@ -32,17 +32,17 @@ struct Range {
 // Activations of int8 arithmetic: per 32 columns d = amax / 127 (f32), q = round-half-even(x / d), 0 where amax is 0;
 // sums16 holds the sum of q over each 16 columns.
 struct QuantRows {
-  int8_t* q = nullptr;         // [n_rows, n_cols]
-  float* d = nullptr;          // [n_rows, n_cols / 32]
-  int16_t* sums16 = nullptr;   // [n_rows, n_cols / 16]
+  int8_t* q = nullptr;        // [n_rows, n_cols]
+  float* d = nullptr;         // [n_rows, n_cols / 32]
+  int16_t* sums16 = nullptr;  // [n_rows, n_cols / 16]
   int n_cols = 0;
 };
 
 // Input of a matmul: f32 rows, and their quantized form where the arithmetic or the weight's type wants it.
 struct MatmulInput {
-  const float* x = nullptr;    // [n_rows, ld]
+  const float* x = nullptr;  // [n_rows, ld]
   int ld = 0;
-  QuantRows quant;             // all null in f32 arithmetic
+  QuantRows quant;  // all null in f32 arithmetic
 };
 
 // The rows of queries that share one KV head, against one sequence's cached tokens. Row r sees token t iff
@@ -54,9 +54,9 @@ struct AttentionArgs {
   const int32_t* position = nullptr;     // [n_rows], absolute
   int n_rows = 0;
   kv::KvView kv;
-  int window = 0;                        // tokens; 0 = all
-  float scale = 1.0f;                    // of q.k
-  float softcap = 0.0f;                  // s = cap * tanh(s / cap); 0 = none
+  int window = 0;        // tokens; 0 = all
+  float scale = 1.0f;    // of q.k
+  float softcap = 0.0f;  // s = cap * tanh(s / cap); 0 = none
 };
 
 // A context is cut at absolute multiples of 8 blocks into spans; a row folds its spans from its first to its last, left to right.
@@ -82,7 +82,8 @@ struct KernelTable {
   // A column range lets the thread that produced those columns quantize them without a barrier.
   void (*quantize_rows)(const float* x, int ld, Range rows, Range cols, QuantRows out);
   // out[r] = x[r] * (1 / sqrt(mean(x[r]^2) + eps)) * weight, sums in 16 lanes and one tree; x and out may alias.
-  void (*rms_norm)(const float* x, int ld_x, const float* weight, float eps, int n_cols, Range rows, float* out, int ld_out);
+  void (*rms_norm)(const float* x, int ld_x, const float* weight, float eps, int n_cols, Range rows, float* out,
+                   int ld_out);
   // x[r] += y[r].
   void (*add)(float* x, int ld_x, const float* y, int ld_y, int n_cols, Range rows);
   // x[r] += bias.
@@ -90,22 +91,27 @@ struct KernelTable {
   // x[r] *= factor.
   void (*scale)(float* x, int ld, float factor, int n_cols, Range rows);
   // out[r] = act(gate[r]) * up[r]; out may alias gate.
-  void (*gated[2])(const float* gate, const float* up, int ld_in, int n_cols, Range rows, float* out, int ld_out);  // by Activation
+  void (*gated[2])(const float* gate, const float* up, int ld_in, int n_cols, Range rows, float* out,
+                   int ld_out);  // by Activation
   // Rotates n_heads heads of each row in place by the row's angles: cos_sin [rope_dim / 2][2] at table + position[r] * rope_dim.
-  void (*rope[2])(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float* table, const int32_t* position, Range rows);  // by RopeStyle
+  void (*rope[2])(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float* table,
+                  const int32_t* position, Range rows);  // by RopeStyle
 
   // ---- weights ---------------------------------------------------------------------------------------------------------------
   // y[r, n] = sum over k ascending of x[r, k] * w[n, k], for rows [rows) and the outputs of panels [panels); y [*, ld_y], written only
   // where n < n_rows.  scratch >= matmul_scratch_bytes(n_cols).  Float weight types are always computed as f32.
-  void (*matmul[2])(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y, int ld_y, std::byte* scratch);  // by Arithmetic
+  void (*matmul[2])(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y, int ld_y,
+                    std::byte* scratch);  // by Arithmetic
   // One row of w, dequantized, into out [n_cols]: the embedding of a token, read from the same panels as the LM head.
   void (*gather_row)(const tensor::PanelMatrix& w, int row, float* out);
 
   // ---- cache -----------------------------------------------------------------------------------------------------------------
   // Writes one token's K and V rows [head_dim] of one KV head into slot [0, 32) of a block: `head` is the block's address + head offset.
   // Touches no byte of other slots, so that two threads may write two slots of one block.
-  void (*kv_write)(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head, int slot);
+  void (*kv_write)(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head,
+                   int slot);
   // One span [span] for all rows of args; partial [n_rows, 2 + head_dim].  A row that sees nothing in the span gets m = -inf, l = 0, O = 0.
+  // n_rows <= kAttentionMaxRows; scratch >= attention_scratch_bytes(head_dim).
   void (*attention_span[2])(const AttentionArgs& args, int span, float* partial, std::byte* scratch);  // by Arithmetic
   // into[r] = merge(into[r], next[r]): one step of the left fold.  A next that saw nothing changes no bit of into, and the reverse.
   void (*attention_merge)(float* into, const float* next, int n_rows, int head_dim);
