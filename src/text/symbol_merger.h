@@ -3,10 +3,11 @@
 // Cost: O(n^2) in tiny arrays up to kFewSymbols, O(n log n) with a heap beyond.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
-#include <queue>
 #include <vector>
 
 namespace pagoda::text {
@@ -50,46 +51,50 @@ void merge_few(std::vector<Symbol>& symbols, const RuleOf& rule_of) {
   symbols.resize(n);
 }
 
-struct Candidate {
-  uint32_t priority;
-  uint32_t left, right;  // symbol numbers
-  uint32_t end;          // of the right symbol when the pair was seen: tells a stale candidate
-  int32_t piece;
-  bool operator<(const Candidate& o) const { return priority != o.priority ? priority > o.priority : left > o.left; }
-};
-
+// Heap entries are (priority << 32 | left symbol), smallest first: one integer compare gives the order. An entry is stale
+// unless its priority is still that of the pair that starts at its left symbol.
 template <typename RuleOf>
 void merge_many(std::vector<Symbol>& symbols, const RuleOf& rule_of) {
   constexpr uint32_t kEnd = std::numeric_limits<uint32_t>::max();
   const uint32_t n = static_cast<uint32_t>(symbols.size());
   std::vector<uint32_t> previous(n), next(n);
+  std::vector<MergeRule> rules(n);  // of the pair (i, next[i]); no rule for a symbol that was joined into another
+  std::vector<uint64_t> heap;
+  heap.reserve(n);
+  const auto key = [&](uint32_t left) { return static_cast<uint64_t>(rules[left].priority) << 32 | left; };
   for (uint32_t i = 0; i < n; ++i) {
     previous[i] = i == 0 ? kEnd : i - 1;
     next[i] = i + 1 == n ? kEnd : i + 1;
+    if (i + 1 < n) rules[i] = rule_of(symbols[i], symbols[i + 1]);
+    if (rules[i].priority != MergeRule::kNone) heap.push_back(key(i));
   }
-  std::vector<bool> gone(n, false);
-  std::priority_queue<Candidate> queue;
-  const auto offer = [&](uint32_t left, uint32_t right) {
-    if (left == kEnd || right == kEnd) return;
-    const MergeRule rule = rule_of(symbols[left], symbols[right]);
-    if (rule.priority != MergeRule::kNone) queue.push({rule.priority, left, right, symbols[right].end, rule.piece});
+  std::make_heap(heap.begin(), heap.end(), std::greater<>{});
+  const auto update = [&](uint32_t left) {
+    rules[left] = next[left] == kEnd ? MergeRule{} : rule_of(symbols[left], symbols[next[left]]);
+    if (rules[left].priority == MergeRule::kNone) return;
+    heap.push_back(key(left));
+    std::push_heap(heap.begin(), heap.end(), std::greater<>{});
   };
-  for (uint32_t i = 0; i + 1 < n; ++i) offer(i, i + 1);
-  while (!queue.empty()) {
-    const Candidate c = queue.top();
-    queue.pop();
-    if (gone[c.left] || gone[c.right] || next[c.left] != c.right || symbols[c.right].end != c.end) continue;
-    symbols[c.left].end = c.end;
-    symbols[c.left].piece = c.piece;
-    gone[c.right] = true;
-    next[c.left] = next[c.right];
-    if (next[c.left] != kEnd) previous[next[c.left]] = c.left;
-    offer(previous[c.left], c.left);
-    offer(c.left, next[c.left]);
+  std::vector<bool> joined(n, false);
+  while (!heap.empty()) {
+    const uint64_t best = heap.front();
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>{});
+    heap.pop_back();
+    const uint32_t left = static_cast<uint32_t>(best);
+    if (rules[left].priority != best >> 32) continue;
+    const uint32_t right = next[left];
+    symbols[left].end = symbols[right].end;
+    symbols[left].piece = rules[left].piece;
+    joined[right] = true;
+    rules[right] = {};
+    next[left] = next[right];
+    if (next[left] != kEnd) previous[next[left]] = left;
+    if (previous[left] != kEnd) update(previous[left]);
+    update(left);
   }
   size_t kept = 0;
   for (uint32_t i = 0; i < n; ++i) {
-    if (!gone[i]) symbols[kept++] = symbols[i];
+    if (!joined[i]) symbols[kept++] = symbols[i];
   }
   symbols.resize(kept);
 }
