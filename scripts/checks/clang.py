@@ -2,8 +2,8 @@
 
 Results are kept in build/lint by the hash of everything the file reads from the project, so a second run only parses what changed.
 A header that some source file includes first compiles alone if that file does; it is checked there and not parsed again.
-A header that is meant to be included inside something (a kernel's ISA region) says "Not self-contained" in its first lines; its names
-are then checked through the files that include it.
+A header that is meant to be included inside something (a kernel's ISA region) says "Not self-contained" or "include inside a region" in
+its first lines; its names are then checked through the files that include it.
 """
 
 import concurrent.futures
@@ -19,7 +19,8 @@ import subprocess
 from checks import tree
 
 CLANG_TIDY = "clang-tidy-19"
-FLAGS = ["-x", "c++", "-std=c++20", "-Wno-everything", "-DPAGODA_SOURCE_DIR=\"\""]
+FLAGS = ["-x", "c++", "-std=c++20", "-Wno-everything", "-DPAGODA_SOURCE_DIR=\"\"", "-DPAGODA_VERSION=\"\""]
+FRAGMENT = re.compile(r"Not self-contained|[Ii]nclude inside a region")
 FINDING = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: (?P<level>error|warning|note): (?P<text>.*?)(?: \[(?P<check>[\w.,-]+)\])?$", re.M)
 
 
@@ -32,7 +33,7 @@ class Finding:
 
 
 def is_fragment(text):
-    return any("Not self-contained" in line for line in text.splitlines()[:12])
+    return any(FRAGMENT.search(line) for line in text.splitlines()[:12])
 
 
 def first_include(text):
@@ -99,14 +100,14 @@ class Runner:
         return findings
 
 
-def findings(root):
-    """Every finding over src/, each once, in order."""
+def findings(root, below=()):
+    """Every finding over src/, or over the files below some folders, each once, in order."""
     if shutil.which(CLANG_TIDY) is None:
         raise RuntimeError(f"{CLANG_TIDY} is missing: run scripts/setup test")
     runner = Runner(root)
     paths = [p for p in tree.tracked(root, ".h", ".cc") if p.startswith("src/") and not is_fragment(tree.read(runner.root / p))]
     proven = {first_include(tree.read(runner.root / p)) for p in paths if p.endswith(".cc")}
-    paths = [p for p in paths if p.removeprefix("src/") not in proven]
+    paths = [p for p in paths if p.removeprefix("src/") not in proven and (not below or p.startswith(tuple(below)))]
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         return sorted({f for found in pool.map(runner.run, paths) for f in found})
 
