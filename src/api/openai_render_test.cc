@@ -46,7 +46,7 @@ TokenLogprob token(const char* bytes, std::optional<float> logprob, std::vector<
   return {TokenId(1), bytes, logprob, std::move(top)};
 }
 
-const char* kUsage324 =
+constexpr const char* kUsage =
     R"({"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1},"completion_tokens_details":{"reasoning_tokens":0}})";
 
 TEST(OpenAiRender, WholeChat) {
@@ -62,7 +62,7 @@ TEST(OpenAiRender, WholeChat) {
       std::string(
           R"({"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"tiny","system_fingerprint":"fp",)") +
           R"("choices":[{"index":0,"message":{"role":"assistant","content":"Hello \"\n","refusal":null,"annotations":[]},)" +
-          R"("logprobs":null,"finish_reason":"stop","stop_reason":null}],"usage":)" + kUsage324 + "}");
+          R"("logprobs":null,"finish_reason":"stop","stop_reason":null}],"usage":)" + kUsage + "}");
 }
 
 TEST(OpenAiRender, WholeCompletionOfSeveralPromptsAndChoices) {
@@ -158,7 +158,7 @@ TEST(OpenAiRender, ChatStream) {
                 R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":null})"
                 "\n\n");
   EXPECT_TRUE(stream.is_complete());
-  EXPECT_EQ(stream.end(), prefix + R"(],"usage":)" + kUsage324 + "}\n\ndata: [DONE]\n\n");
+  EXPECT_EQ(stream.end(), prefix + R"(],"usage":)" + kUsage + "}\n\ndata: [DONE]\n\n");
 }
 
 TEST(OpenAiRender, CompletionStreamWithOffsets) {

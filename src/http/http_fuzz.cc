@@ -12,14 +12,20 @@
 using pagoda::http::HttpRequest;
 using pagoda::http::RequestParser;
 
+namespace {
+
+pagoda::http::Router make_router() {
+  pagoda::http::Router router;
+  router.add("GET", "/v1/models/{id...}", [](HttpRequest, pagoda::http::Responder) {});
+  router.add("POST", "/v1/{kind}/completions", [](HttpRequest, pagoda::http::Responder) {});
+  return router;
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  static const pagoda::http::Router* const router = [] {
-    auto* filled = new pagoda::http::Router;
-    filled->add("GET", "/v1/models/{id...}", [](HttpRequest, pagoda::http::Responder) {});
-    filled->add("POST", "/v1/{kind}/completions", [](HttpRequest, pagoda::http::Responder) {});
-    return filled;
-  }();
+  static const pagoda::http::Router kRouter = make_router();
   const size_t piece = 1 + data[0];
   std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
   RequestParser parser({4096, 1 << 16});
@@ -36,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (parser.state() != RequestParser::State::kDone) continue;
       const HttpRequest request = parser.take();
       CHECK(request.body.size() <= 1 << 16);
-      const auto match = router->find(request.method, request.path);
+      const auto match = kRouter.find(request.method, request.path);
       CHECK(!match.handler || match.values.size() == 1);
       pagoda::http::percent_decode(request.query);
     }
