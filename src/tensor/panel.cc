@@ -1,5 +1,6 @@
 #include "tensor/panel.h"
 
+#include <array>
 #include <cstring>
 
 #include "base/check.h"
@@ -8,40 +9,58 @@
 namespace pagoda::tensor {
 namespace {
 
-// A run of code bits: plane bits `bits`, quad q of lane `lane`, column j of the quad.
-struct CodePlace {
-  size_t byte;
-  int shift;
+constexpr int kQuads = kCellCols / 4;
+constexpr uint32_t kEachByte = 0x01010101U;
+
+// The 32 stored codes of one lane, a quad per word, column j of a quad in byte j.
+struct LaneCodes {
+  uint32_t quads[kQuads];
 };
-constexpr CodePlace code_place(int bits, int column, int lane) {
-  const int quad = column / 4;
-  const int quads = 8 / bits;
-  return {static_cast<size_t>(quad / quads * kQuadBytes + lane * 4 + column % 4), quad % quads * bits};
-}
 
-int read_plane(const std::byte* plane, int bits, int column, int lane) {
-  const CodePlace place = code_place(bits, column, lane);
-  return (static_cast<int>(plane[place.byte]) >> place.shift) & ((1 << bits) - 1);
-}
+// u of every table value; others cannot come from a file.
+constexpr std::array<uint8_t, 256> kIq4Index = [] {
+  std::array<uint8_t, 256> index{};
+  for (uint8_t u = 0; u < 16; ++u) index[static_cast<uint8_t>(kIq4Values[u])] = u;
+  return index;
+}();
 
-void write_plane(std::byte* plane, int bits, int column, int lane, int value) {
-  const CodePlace place = code_place(bits, column, lane);
-  const int mask = ((1 << bits) - 1) << place.shift;
-  plane[place.byte] =
-      static_cast<std::byte>((static_cast<int>(plane[place.byte]) & ~mask) | (value << place.shift & mask));
-}
-
-// u of a code; a code that no table entry has cannot come from a file and becomes entry 8 (value 1).
-int stored_code(const PanelFormat& format, int code) {
-  if (!format.table) return code + format.offset;
-  for (int u = 0; u < 16; ++u) {
-    if (kIq4Values[u] == code) return u;
+LaneCodes stored_codes(const PanelFormat& format, const int8_t codes[kCellCols]) {
+  uint8_t u[kCellCols];
+  for (int i = 0; i < kCellCols; ++i) {
+    u[i] = format.table ? kIq4Index[static_cast<uint8_t>(codes[i])] : static_cast<uint8_t>(codes[i] + format.offset);
   }
-  return 8;
+  LaneCodes lane;
+  std::memcpy(lane.quads, u, sizeof(u));
+  return lane;
 }
 
-int8_t meant_code(const PanelFormat& format, int u) {
-  return static_cast<int8_t>(format.table ? kIq4Values[u] : u - format.offset);
+void meant_codes(const PanelFormat& format, const LaneCodes& lane, int8_t codes[kCellCols]) {
+  uint8_t u[kCellCols];
+  std::memcpy(u, lane.quads, sizeof(u));
+  for (int i = 0; i < kCellCols; ++i) {
+    codes[i] = format.table ? kIq4Values[u[i]] : static_cast<int8_t>(u[i] - format.offset);
+  }
+}
+
+// A plane of `bits` bits of each code, which are the code's bits from first_bit on.
+void write_plane(std::byte* plane, int bits, int first_bit, int lane, const LaneCodes& codes) {
+  const int per_word = 8 / bits;
+  const uint32_t mask = ((1U << bits) - 1) * kEachByte;
+  for (int group = 0; group < bits; ++group) {
+    uint32_t word = 0;
+    for (int i = 0; i < per_word; ++i) word |= ((codes.quads[group * per_word + i] >> first_bit) & mask) << (i * bits);
+    std::memcpy(plane + group * kQuadBytes + lane * 4, &word, sizeof(word));
+  }
+}
+
+void read_plane(const std::byte* plane, int bits, int first_bit, int lane, LaneCodes* codes) {
+  const int per_word = 8 / bits;
+  const uint32_t mask = ((1U << bits) - 1) * kEachByte;
+  for (int group = 0; group < bits; ++group) {
+    uint32_t word = 0;
+    std::memcpy(&word, plane + group * kQuadBytes + lane * 4, sizeof(word));
+    for (int i = 0; i < per_word; ++i) codes->quads[group * per_word + i] |= ((word >> (i * bits)) & mask) << first_bit;
+  }
 }
 
 void pack_scales(const PanelFormat& format, const QuantCell& cell, int lane, std::byte* scales) {
@@ -135,13 +154,9 @@ void pack_panel_cell(DType type, int n_cols, int cell, const QuantCell rows[kPan
   std::byte* block = panel + parts.blocks + static_cast<size_t>(cell / format.block_cells) * format.block_bytes();
   for (int lane = 0; lane < kPanelRows; ++lane) {
     const QuantCell& row = rows[lane];
-    for (int column = 0; column < kCellCols; ++column) {
-      const int u = stored_code(format, row.codes[column]);
-      write_plane(low, format.low_bits, column, lane, u);
-      if (format.high_bits != 0) {
-        write_plane(low + format.low_bytes(), format.high_bits, column, lane, u >> format.low_bits);
-      }
-    }
+    const LaneCodes codes = stored_codes(format, row.codes);
+    write_plane(low, format.low_bits, 0, lane, codes);
+    if (format.high_bits != 0) write_plane(low + format.low_bytes(), format.high_bits, format.low_bits, lane, codes);
     pack_scales(format, row, lane, scales);
     put_f16(block + 2 * lane, row.d);
     if (format.minimum) put_f16(block + 2 * (kPanelRows + lane), row.c);
@@ -152,13 +167,10 @@ void unpack_panel_cell(DType type, int n_cols, const std::byte* panel, int cell,
   const PanelFormat format = panel_format(type);
   const PanelParts parts = panel_parts(format, n_cols);
   const std::byte* low = panel + static_cast<size_t>(cell) * format.code_bytes();
-  for (int column = 0; column < kCellCols; ++column) {
-    int u = read_plane(low, format.low_bits, column, lane);
-    if (format.high_bits != 0) {
-      u |= read_plane(low + format.low_bytes(), format.high_bits, column, lane) << format.low_bits;
-    }
-    out->codes[column] = meant_code(format, u);
-  }
+  LaneCodes codes{};
+  read_plane(low, format.low_bits, 0, lane, &codes);
+  if (format.high_bits != 0) read_plane(low + format.low_bytes(), format.high_bits, format.low_bits, lane, &codes);
+  meant_codes(format, codes, out->codes);
   unpack_scales(format, panel + parts.scales + static_cast<size_t>(cell) * format.scale_bytes(), lane, out);
   const std::byte* block = panel + parts.blocks + static_cast<size_t>(cell / format.block_cells) * format.block_bytes();
   out->d = get_f16(block + 2 * lane);

@@ -19,7 +19,7 @@ inline constexpr Iq4Codes iq4_codes() {
 }
 inline constexpr Iq4Codes kIq4Codes = iq4_codes();
 
-PAGODA_SIMD I32 splat_byte(int value) { return splat_i32(value * 0x01010101); }
+PAGODA_SIMD I32 splat_byte(uint32_t value) { return splat_i32(static_cast<int32_t>(value * 0x01010101U)); }
 
 // Shifts 32-bit lanes by a signed distance, to the left if positive.
 template <int kDistance>
@@ -41,10 +41,10 @@ template <tensor::DType kType, int kQuad>
 PAGODA_SIMD I32 packed_quad(const std::byte* cell) {
   constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
   I32 codes = plane_bits<kFormat.low_bits, kQuad, 0>(cell);
-  if constexpr (kFormat.low_bits < 8) codes = bit_and(codes, splat_byte((1 << kFormat.low_bits) - 1));
+  if constexpr (kFormat.low_bits < 8) codes = bit_and(codes, splat_byte((1U << kFormat.low_bits) - 1));
   if constexpr (kFormat.high_bits > 0) {
     const I32 high = plane_bits<kFormat.high_bits, kQuad, kFormat.low_bits>(cell + kFormat.low_bytes());
-    codes = or_masked(codes, high, splat_byte(((1 << kFormat.high_bits) - 1) << kFormat.low_bits));
+    codes = or_masked(codes, high, splat_byte(((1U << kFormat.high_bits) - 1) << kFormat.low_bits));
   }
   if constexpr (kFormat.table) codes = lookup(kIq4Codes.value, codes);
   if constexpr (kFormat.low_bits == 8 && kSignedBytes) codes = bit_xor(codes, splat_byte(0x80));
