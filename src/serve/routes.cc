@@ -7,11 +7,12 @@
 #include "api/json_text.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "serve/call.h"
 #include "serve/model_names.h"
 
 namespace pagoda::serve {
 namespace {
+
+constexpr size_t kInlineBodyBytes = 64 * 1024;  // under a millisecond to parse
 
 api::ModelCard card_of(const engine::ModelInfo& model) {
   return {model.name,
@@ -43,12 +44,12 @@ http::Router Routes::router() {
   using http::HttpRequest;
   using http::Responder;
   http::Router router;
-  router.add("POST", "/v1/chat/completions", [this](HttpRequest request, Responder responder) {
-    generate(api::parse_chat, "chatcmpl-", request, std::move(responder));
-  });
-  router.add("POST", "/v1/completions", [this](HttpRequest request, Responder responder) {
-    generate(api::parse_completion, "cmpl-", request, std::move(responder));
-  });
+  for (const auto& [path, endpoint] : {std::pair{"/v1/chat/completions", Endpoint{api::parse_chat, "chatcmpl-"}},
+                                       std::pair{"/v1/completions", Endpoint{api::parse_completion, "cmpl-"}}}) {
+    router.add("POST", path, [this, endpoint = endpoint](HttpRequest request, Responder responder) {
+      generate(endpoint, std::move(request), std::move(responder));
+    });
+  }
   router.add("GET", "/v1/models", [this](HttpRequest, Responder responder) { responder.send(models()); });
   router.add("GET", "/v1/models/{id...}",
              [this](HttpRequest request, Responder responder) { responder.send(model(request.path_value("id"))); });
@@ -65,30 +66,42 @@ http::Router Routes::router() {
   return router;
 }
 
-void Routes::generate(Parse parse, std::string_view id_prefix, const http::HttpRequest& request,
-                      http::Responder responder) {
+void Routes::generate(Endpoint endpoint, http::HttpRequest request, http::Responder responder) {
   const std::string_view own_id = request.header("x-request-id");
-  const std::string request_id = is_usable_id(own_id) ? std::string(own_id) : "req-" + ids_.next();
-  const Status started = start_call(parse, id_prefix, request, request_id, responder);
+  Call::Origin origin{is_usable_id(own_id) ? std::string(own_id) : "req-" + ids_.next(), request.path,
+                      std::chrono::steady_clock::now()};
+  if (request.body.size() <= kInlineBodyBytes || is_draining_) {
+    return begin(endpoint, std::move(origin), endpoint.parse(request.body), std::move(responder));
+  }
+  worker_.push([this, endpoint, origin = std::move(origin), body = std::move(request.body), responder]() mutable {
+    auto parsed = std::make_shared<Result<api::OpenAiCall>>(endpoint.parse(body));
+    body = {};
+    responder.post([this, endpoint, origin = std::move(origin), parsed, responder]() mutable {
+      begin(endpoint, std::move(origin), std::move(*parsed), std::move(responder));
+    });
+  });
+}
+
+void Routes::begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCall> parsed, http::Responder responder) {
+  const Status started = start(endpoint, origin, std::move(parsed), responder);
   if (started) return;
   const api::ErrorFace face = api::error_face(started.error().code);
-  LOG_INFO("request id={} route={} status={} outcome={} field={}", request_id, request.path, face.status, face.label,
-           started.error().where.empty() ? "-" : started.error().where);
+  LOG_INFO("request id={} route={} status={} outcome={} field={}", origin.request_id, origin.route, face.status,
+           face.label, started.error().where.empty() ? "-" : started.error().where);
   http::HttpResponse response = error_response(started.error());
-  response.headers.push_back({"x-request-id", request_id});
+  response.headers.push_back({"x-request-id", origin.request_id});
   responder.send(std::move(response));
 }
 
-Status Routes::start_call(Parse parse, std::string_view id_prefix, const http::HttpRequest& request,
-                          const std::string& request_id, const http::Responder& responder) {
-  const auto received = std::chrono::steady_clock::now();
+Status Routes::start(Endpoint endpoint, const Call::Origin& origin, Result<api::OpenAiCall> parsed,
+                     const http::Responder& responder) {
   if (is_draining_) return fail(ErrorCode::kUnavailable, "the server is stopping");
-  TRY_ASSIGN(api::OpenAiCall call, parse(request.body));
+  TRY_ASSIGN(api::OpenAiCall call, std::move(parsed));
   TRY_ASSIGN(const engine::ModelInfo model, resolve_model(engine_.models(), call.model, options_.model_names));
   for (engine::Request& one : call.requests) one.model = model.name;
-  api::AnswerHead head{fmt::format("{}{}", id_prefix, ids_.next()), unix_seconds(), model.name,
+  api::AnswerHead head{fmt::format("{}{}", endpoint.id_prefix, ids_.next()), unix_seconds(), model.name,
                        "pagoda-" + options_.version};
-  Call::start(engine_, std::move(call), std::move(head), {request_id, request.path, received}, responder);
+  Call::start(engine_, std::move(call), std::move(head), origin, responder);
   return {};
 }
 

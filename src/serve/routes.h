@@ -9,7 +9,9 @@
 #include "api/openai.h"
 #include "engine/engine.h"
 #include "http/router.h"
+#include "serve/call.h"
 #include "serve/server.h"
+#include "serve/worker.h"
 
 namespace pagoda::serve {
 
@@ -32,11 +34,18 @@ class Routes {
   void refuse_new_work() { is_draining_ = true; }
 
  private:
-  using Parse = Result<api::OpenAiCall> (*)(std::string_view body);
+  // One of the two dialect functions that make text.
+  struct Endpoint {
+    Result<api::OpenAiCall> (*parse)(std::string_view body);
+    std::string_view id_prefix;
+  };
 
-  void generate(Parse parse, std::string_view id_prefix, const http::HttpRequest& request, http::Responder responder);
-  Status start_call(Parse parse, std::string_view id_prefix, const http::HttpRequest& request,
-                    const std::string& request_id, const http::Responder& responder);
+  // Small bodies are parsed at once, large ones on the worker, so that they stall nobody's stream.
+  void generate(Endpoint endpoint, http::HttpRequest request, http::Responder responder);
+  // On the io thread: a parsed call goes to the engine, anything else is answered as what it is.
+  void begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCall> parsed, http::Responder responder);
+  Status start(Endpoint endpoint, const Call::Origin& origin, Result<api::OpenAiCall> parsed,
+               const http::Responder& responder);
   http::HttpResponse models() const;
   http::HttpResponse model(std::string_view id) const;
   http::HttpResponse health() const;
@@ -46,6 +55,7 @@ class Routes {
   const ServeOptions options_;
   IdSource ids_;
   std::atomic<bool> is_draining_{false};
+  Worker worker_;
 };
 
 }  // namespace pagoda::serve

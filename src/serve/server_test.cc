@@ -192,6 +192,18 @@ TEST_F(ServerTest, SlowReadersGetEverythingInTheEnd) {
   EXPECT_EQ(std::count(all.begin(), all.end(), '~'), 2000 * 4000);
 }
 
+TEST_F(ServerTest, LargeBodiesTakeTheLongWay) {
+  engine_.on_submit([](const FakeEngine::Asked& asked) { FakeEngine::answer(asked, "long"); });
+  start();
+  const std::string text(3'000'000, 'y');
+  EXPECT_THAT(ask(post("/v1/completions", R"({"prompt":")" + text + R"("})")), HasSubstr(R"("text":"long")"));
+  EXPECT_EQ(std::get<engine::TextPrompt>(engine_.asked(1).request.prompt).text.size(), text.size());
+  EXPECT_THAT(ask(post("/v1/completions", R"({"prompt":")" + text)), StartsWith("HTTP/1.1 400 "));
+  RawClient impatient(server_->port());
+  impatient.send(post("/v1/completions", R"({"prompt":")" + text + R"("})"));
+  impatient.reset();
+}
+
 TEST_F(ServerTest, ModelNames) {
   engine_.on_submit([](const FakeEngine::Asked& asked) { FakeEngine::answer(asked, "x"); });
   options_.model_names = ModelNames::kStrict;
