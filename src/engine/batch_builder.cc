@@ -21,9 +21,11 @@ void BatchBuilder::begin(kv::ModelId model, size_t n_groups) {
   }
 }
 
-void BatchBuilder::add_rows(const sched::SeqRows& rows, const sched::Sequence& sequence, int heads_per_kv, models::SampleMode mode) {
+void BatchBuilder::add_rows(const sched::SeqRows& rows, const sched::Sequence& sequence, int heads_per_kv,
+                            models::SampleMode mode) {
   const int begin = batch_.n_rows();
-  const auto tokens = sequence.tokens().subspan(static_cast<size_t>(rows.first_position), static_cast<size_t>(rows.n_tokens));
+  const auto tokens =
+      sequence.tokens().subspan(static_cast<size_t>(rows.first_position), static_cast<size_t>(rows.n_tokens));
   batch_.tokens.insert(batch_.tokens.end(), tokens.begin(), tokens.end());
   for (int i = 0; i < rows.n_tokens; ++i) batch_.positions.push_back(rows.first_position + i);
   batch_.adapters.resize(batch_.tokens.size(), 0);
@@ -37,7 +39,8 @@ void BatchBuilder::add_rows(const sched::SeqRows& rows, const sched::Sequence& s
     const auto blocks = sequence.lease.blocks(kv::GroupId(static_cast<uint32_t>(g)));
     group.blocks.insert(group.blocks.end(), blocks.begin(), blocks.end());
     group.table_begin.push_back(static_cast<int>(group.blocks.size()));
-    for (int row = begin; row < end; row += tile_tokens) group.work.push_back({index, {row, std::min(row + tile_tokens, end)}});
+    for (int row = begin; row < end; row += tile_tokens)
+      group.work.push_back({index, {row, std::min(row + tile_tokens, end)}});
   }
   for (int row = end - rows.n_logits; row < end; ++row) {
     batch_.samples.push_back({row, row + 1 == end ? mode : models::SampleMode::kLogits});

@@ -15,8 +15,8 @@ class BatchBuilder {
   // `groups`: of the plan's model; heads_per_kv = n_heads / n_kv_heads fixes how many tokens one attention tile takes.
   // `mode_of(seq)` says whether the last row of a sampling sequence needs its whole logits row.
   template <typename ModeOf>
-  const models::Batch& build(const sched::StepPlan& plan, const sched::Scheduler& scheduler, size_t n_groups, int heads_per_kv,
-                             ModeOf&& mode_of) {
+  const models::Batch& build(const sched::StepPlan& plan, const sched::Scheduler& scheduler, size_t n_groups,
+                             int heads_per_kv, ModeOf&& mode_of) {
     begin(plan.model, n_groups);
     for (const sched::SeqRows& rows : plan.rows) {
       const sched::Sequence* sequence = scheduler.find(rows.seq);

@@ -6,7 +6,8 @@
 
 namespace pagoda::engine {
 
-Result<BlockStore> BlockStore::make(size_t n_extents, size_t extent_bytes, std::vector<std::vector<size_t>> block_bytes) {
+Result<BlockStore> BlockStore::make(size_t n_extents, size_t extent_bytes,
+                                    std::vector<std::vector<size_t>> block_bytes) {
   BlockStore store;
   TRY_ASSIGN(store.arena_, tensor::AlignedBuffer::allocate(n_extents * extent_bytes));
   store.extent_bytes_ = extent_bytes;

@@ -14,11 +14,11 @@ enum class KvReuse : uint8_t { kOn, kOff };  // off: the whole prefix is recompu
 
 struct EngineConfig {
   std::filesystem::path model_path;
-  std::string served_name;                  // empty: the file's name without .gguf
-  std::string chat_template;                // overrides the file's; empty: the file's own
+  std::string served_name;    // empty: the file's name without .gguf
+  std::string chat_template;  // overrides the file's; empty: the file's own
   kernels::Isa isa = kernels::Isa::kRef;
   kernels::Arithmetic arithmetic = kernels::Arithmetic::kInt8;
-  std::string kv_format = "auto";           // auto | q8 | bf16
+  std::string kv_format = "auto";  // auto | q8 | bf16
   KvReuse kv_reuse = KvReuse::kOn;
   std::optional<int> context_tokens;        // none: the trained context, or what memory allows
   std::optional<uint64_t> kv_memory_bytes;  // none: a quarter of available memory, at most 16 full contexts

@@ -39,8 +39,12 @@ class CpuExecutor final : public Executor {
     std::byte* to = store_.address(model, op.group, op.block);
     const size_t bytes = store_.block_bytes(model, op.group);
     switch (op.kind) {
-      case kv::BlockOpKind::kZero: std::memset(to, 0, bytes); break;
-      case kv::BlockOpKind::kCopy: std::memcpy(to, store_.address(model, op.group, op.source), bytes); break;
+      case kv::BlockOpKind::kZero:
+        std::memset(to, 0, bytes);
+        break;
+      case kv::BlockOpKind::kCopy:
+        std::memcpy(to, store_.address(model, op.group, op.source), bytes);
+        break;
     }
   }
 
@@ -49,7 +53,8 @@ class CpuExecutor final : public Executor {
     for (size_t g = 0; g < batch.groups.size(); ++g) {
       addresses_[g].clear();
       for (const kv::BlockId block : batch.groups[g].blocks) {
-        addresses_[g].push_back(block.is_none() ? nullptr : store_.address(batch.model, kv::GroupId(static_cast<uint32_t>(g)), block));
+        addresses_[g].push_back(
+            block.is_none() ? nullptr : store_.address(batch.model, kv::GroupId(static_cast<uint32_t>(g)), block));
       }
     }
   }
@@ -77,9 +82,9 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> make_cpu_executor(std::vector<const models::Model*> models, BlockStore& store, ThreadPool& pool,
-                                                    const kernels::KernelTable& kernels, kernels::Arithmetic arithmetic,
-                                                    ExecutorLimits limits) {
+Result<std::unique_ptr<Executor>> make_cpu_executor(std::vector<const models::Model*> models, BlockStore& store,
+                                                    ThreadPool& pool, const kernels::KernelTable& kernels,
+                                                    kernels::Arithmetic arithmetic, ExecutorLimits limits) {
   std::vector<Instance> instances;
   for (const models::Model* model : models) {
     TRY_ASSIGN(models::Workspace workspace,

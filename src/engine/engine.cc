@@ -30,9 +30,12 @@ using Message = std::variant<SubmitMessage, CancelMessage>;
 
 RequestRecord::Outcome outcome_of(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return RequestRecord::Outcome::kStop;
-    case FinishReason::kLength: return RequestRecord::Outcome::kLength;
-    case FinishReason::kCancelled: return RequestRecord::Outcome::kCancelled;
+    case FinishReason::kStop:
+      return RequestRecord::Outcome::kStop;
+    case FinishReason::kLength:
+      return RequestRecord::Outcome::kLength;
+    case FinishReason::kCancelled:
+      return RequestRecord::Outcome::kCancelled;
   }
   return RequestRecord::Outcome::kFailed;
 }
@@ -47,9 +50,10 @@ class EngineImpl final : public Engine, private LogitsReader {
       : runner_(std::move(runner)),
         served_(std::move(served)),
         sampler_(runner_->kernels()),
-        intake_(
-            served_, kIntakeWorkers, max_queued, [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
-            [this](const auto& active, Error error) { refuse(*active, std::move(error)); }) {
+        intake_(std::make_unique<Intake>(
+            served_, kIntakeWorkers, max_queued,
+            [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
+            [this](const auto& active, Error error) { refuse(*active, std::move(error)); })) {
     std::random_device entropy;
     for (std::byte& byte : secret_) byte = static_cast<std::byte>(entropy());
   }
@@ -58,6 +62,10 @@ class EngineImpl final : public Engine, private LogitsReader {
     stopping_.store(true);
     mailbox_.wake();
     if (thread_.joinable()) thread_.join();
+    intake_.reset();
+    // Wherever they were on their way: nobody is left who would answer them.
+    for (const auto& [id, active] : live_)
+      active->stream->push(Failed{{ErrorCode::kUnavailable, "the server stopped", {}}});
   }
 
   void start() {
@@ -80,8 +88,10 @@ class EngineImpl final : public Engine, private LogitsReader {
       const std::lock_guard lock(live_mutex_);
       live_.emplace(active->request.id, active);
     }
-    if (draining_.load()) refuse(*active, {ErrorCode::kUnavailable, "the server is stopping and takes no new requests", {}});
-    else intake_.push(std::move(active));
+    if (draining_.load())
+      refuse(*active, {ErrorCode::kUnavailable, "the server is stopping and takes no new requests", {}});
+    else
+      intake_->push(std::move(active));
     return submitted;
   }
 
@@ -137,11 +147,8 @@ class EngineImpl final : public Engine, private LogitsReader {
       if (const auto wake = runner_->scheduler().wake_us()) timeout_us = std::max<int64_t>(0, *wake - clock_.now_us());
       mailbox_.wait(timeout_us);
     }
-    for (auto& [seq, generation] : std::exchange(generations_, {})) {
-      runner_->scheduler().cancel(seq);
-      if (generation->active().unfinished-- > 0) generation->active().stream->push(Failed{{ErrorCode::kUnavailable, "the server stopped", {}}});
-      generation->active().unfinished = 0;
-    }
+    for (const auto& [seq, generation] : generations_) runner_->scheduler().cancel(seq);
+    generations_.clear();
   }
 
   void start_request(std::shared_ptr<ActiveRequest> active) {
@@ -169,7 +176,7 @@ class EngineImpl final : public Engine, private LogitsReader {
         return;
       }
       submitted.push_back(seq);
-      generations_.emplace(seq, std::make_unique<Generation>(active, choice, served_.tokenizer));
+      generations_.emplace(seq, std::make_unique<Generation>(active, choice, served_));
     }
     active->stream->push(Accepted{static_cast<int>(active->prompt.size())});
   }
@@ -187,12 +194,20 @@ class EngineImpl final : public Engine, private LogitsReader {
     }
   }
 
+  void begin(const sched::StepPlan& plan, int64_t now_us) override {
+    for (const sched::SeqRows& rows : plan.rows) {
+      RequestRecord& record = generations_.at(rows.seq)->active().record;
+      if (record.started_us == 0) record.started_us = now_us;
+    }
+  }
+
   models::SampleMode mode_of(sched::SeqId seq) override { return generations_.at(seq)->mode(); }
 
   sched::StepOutcome read(const sched::SeqRows& rows, std::span<const SampleResult> results) override {
     Generation& generation = *generations_.at(rows.seq);
     RequestRecord& record = generation.active().record;
-    if (record.first_token_us == 0 && rows.sampling == sched::Sampling::kLastRow) record.first_token_us = clock_.now_us();
+    if (record.first_token_us == 0 && rows.sampling == sched::Sampling::kLastRow)
+      record.first_token_us = clock_.now_us();
     const sched::StepOutcome outcome = generation.read(rows, results, sampler_);
     if (const auto reason = generation.finished()) {
       runner_->scheduler().finish(rows.seq, sched_reason(*reason));
@@ -236,7 +251,7 @@ class EngineImpl final : public Engine, private LogitsReader {
   }
 
   void refuse(ActiveRequest& active, Error error) {
-    active.stream->push(Failed{std::move(error)});
+    if (!active.cancelled.load()) active.stream->push(Failed{std::move(error)});
     close(active, RequestRecord::Outcome::kFailed);
   }
 
@@ -247,7 +262,8 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::array<std::byte, 32> secret_;
   Records records_;
   mutable std::mutex live_mutex_;
-  std::unordered_map<RequestId, std::shared_ptr<ActiveRequest>> live_;  // guarded by live_mutex_, as is pushing to records_.requests
+  std::unordered_map<RequestId, std::shared_ptr<ActiveRequest>>
+      live_;  // guarded by live_mutex_, as is pushing to records_.requests
   Mailbox<Message> mailbox_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> draining_{false};
@@ -257,7 +273,7 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::unordered_map<sched::SeqId, std::unique_ptr<Generation>> generations_;
   uint64_t next_seq_ = 1;
 
-  Intake intake_;  // after all that its callbacks use
+  std::unique_ptr<Intake> intake_;  // after all that its callbacks use
   std::thread thread_;
 };
 
@@ -270,9 +286,13 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   TRY_ASSIGN(ServedModel served, ServedModel::make(gguf, config));
   served.info.architecture = to_string(runner->model().config().architecture);
   served.info.context_tokens = runner->context_tokens();
+  // The file's vocabulary and embedding may differ in length; only ids that both know are safe.
+  served.info.vocab_size = std::min(served.info.vocab_size, runner->model().config().vocab_size);
+  std::erase_if(served.end_tokens, [&](TokenId token) { return token.value >= served.info.vocab_size; });
   served.info.trained_context_tokens = runner->model().config().context_length;
-  if (!served.chat_template) LOG_WARN("chat is not available: {}", served.chat_template.error().to_string());
-  auto engine = std::make_unique<EngineImpl>(std::move(runner), std::move(served), static_cast<size_t>(config.max_queued));
+  if (!served.chat_template) LOG_INFO("chat is not available: {}", served.chat_template.error().to_string());
+  auto engine =
+      std::make_unique<EngineImpl>(std::move(runner), std::move(served), static_cast<size_t>(config.max_queued));
   engine->start();
   return engine;
 }

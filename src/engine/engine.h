@@ -19,22 +19,22 @@ namespace pagoda::engine {
 
 // What a client may know of a loaded model.
 struct ModelInfo {
-  std::string name;         // as served
+  std::string name;  // as served
   std::string path;
   std::string architecture;
-  int context_tokens = 0;   // served
+  int context_tokens = 0;  // served
   int trained_context_tokens = 0;
   int vocab_size = 0;
   uint64_t n_params = 0;
   uint64_t file_bytes = 0;
   bool has_chat_template = false;
-  int64_t created = 0;      // unix seconds of the load
+  int64_t created = 0;  // unix seconds of the load
 };
 
 // A moment's figures, from any thread.
 struct EngineStats {
-  int running = 0;          // sequences with blocks
-  int waiting = 0;          // sequences without
+  int running = 0;  // sequences with blocks
+  int waiting = 0;  // sequences without
   uint64_t steps = 0;
   uint64_t preemptions = 0;
   uint64_t kv_budget_bytes = 0;

@@ -23,14 +23,19 @@ class Judge final : public LogitsReader {
   }
 
   Evaluation result(int n_top) const {
-    Evaluation out{.n_tokens = static_cast<int>(tokens_.size()), .nll = 0, .ppl = 0, .logits_hash = hash_.digest(), .top_logits = {}};
+    Evaluation out{.n_tokens = static_cast<int>(tokens_.size()),
+                   .nll = 0,
+                   .ppl = 0,
+                   .logits_hash = hash_.digest(),
+                   .top_logits = {}};
     if (out.n_tokens > 1) out.nll = loss_ / (out.n_tokens - 1);
     out.ppl = std::exp(out.nll);
     std::vector<int32_t> ids(last_.size());
     std::iota(ids.begin(), ids.end(), 0);
     const auto end = ids.begin() + std::min<ptrdiff_t>(n_top, static_cast<ptrdiff_t>(ids.size()));
     const auto logit = [&](int32_t id) { return last_[static_cast<size_t>(id)]; };
-    std::partial_sort(ids.begin(), end, ids.end(), [&](int32_t a, int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+    std::partial_sort(ids.begin(), end, ids.end(),
+                      [&](int32_t a, int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
     for (auto id = ids.begin(); id != end; ++id) out.top_logits.emplace_back(TokenId(*id), logit(*id));
     return out;
   }
@@ -55,7 +60,8 @@ class Judge final : public LogitsReader {
   std::vector<float> last_;
 };
 
-Status run_prompt(StepRunner& runner, Judge& judge, sched::SeqId id, std::span<const TokenId> prompt, sched::PromptLogits logits) {
+Status run_prompt(StepRunner& runner, Judge& judge, sched::SeqId id, std::span<const TokenId> prompt,
+                  sched::PromptLogits logits) {
   sched::SequenceSpec spec;
   spec.id = id;
   spec.model = runner.model_id();
@@ -72,7 +78,8 @@ Status run_prompt(StepRunner& runner, Judge& judge, sched::SeqId id, std::span<c
 Result<Evaluation> evaluate(StepRunner& runner, std::span<const TokenId> tokens, KvReuse kv_reuse, int n_top_logits) {
   if (tokens.empty()) return fail(ErrorCode::kInvalidArgument, "there are no tokens to evaluate");
   if (tokens.size() > static_cast<size_t>(runner.context_tokens())) {
-    return fail(ErrorCode::kContextExceeded, "there are {} tokens to evaluate, but the context holds {}", tokens.size(), runner.context_tokens());
+    return fail(ErrorCode::kContextExceeded, "there are {} tokens to evaluate, but the context holds {}", tokens.size(),
+                runner.context_tokens());
   }
   const int vocab = runner.model().config().vocab_size;
   for (const TokenId token : tokens) {

@@ -13,9 +13,9 @@ namespace pagoda::engine {
 
 struct Evaluation {
   int n_tokens = 0;
-  double nll = 0;             // mean natural-log loss of tokens 2..n, each given all before it; 0 for a single token
-  double ppl = 0;             // exp(nll)
-  uint64_t logits_hash = 0;   // XXH3-64 over the little-endian f32 logits of all positions in order, after softcap
+  double nll = 0;            // mean natural-log loss of tokens 2..n, each given all before it; 0 for a single token
+  double ppl = 0;            // exp(nll)
+  uint64_t logits_hash = 0;  // XXH3-64 over the little-endian f32 logits of all positions in order, after softcap
   std::vector<std::pair<TokenId, float>> top_logits;  // of the last position, largest first
 };
 

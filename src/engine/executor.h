@@ -31,13 +31,13 @@ class Executor {
 };
 
 struct ExecutorLimits {
-  int max_rows = 0;     // of a batch
+  int max_rows = 0;  // of a batch
   int max_samples = 0;
 };
 
 // Runs on this machine's cores. `models`: by ModelId; they, the store and the pool must outlive it.
-Result<std::unique_ptr<Executor>> make_cpu_executor(std::vector<const models::Model*> models, BlockStore& store, ThreadPool& pool,
-                                                    const kernels::KernelTable& kernels, kernels::Arithmetic arithmetic,
-                                                    ExecutorLimits limits);
+Result<std::unique_ptr<Executor>> make_cpu_executor(std::vector<const models::Model*> models, BlockStore& store,
+                                                    ThreadPool& pool, const kernels::KernelTable& kernels,
+                                                    kernels::Arithmetic arithmetic, ExecutorLimits limits);
 
 }  // namespace pagoda::engine

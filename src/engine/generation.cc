@@ -4,17 +4,18 @@
 
 namespace pagoda::engine {
 
-Generation::Generation(std::shared_ptr<ActiveRequest> active, int choice, const text::Tokenizer& tokenizer)
-    : active_(std::move(active)), choice_(choice), tokenizer_(tokenizer), decoder_(active_->request.stop.strings) {
+Generation::Generation(std::shared_ptr<ActiveRequest> active, int choice, const ServedModel& model)
+    : active_(std::move(active)),
+      choice_(choice),
+      tokenizer_(model.tokenizer),
+      decoder_(active_->request.stop.strings) {
   const Request& request = active_->request;
   if (request.sampling.repetition_penalty != 1) {
     for (const TokenId token : active_->prompt) ++history_.seen[token];
   }
   if (request.stop.min_tokens <= 0) return;
   banned_ = request.stop.token_ids;
-  for (int32_t id = 0; id < static_cast<int32_t>(tokenizer_.size()); ++id) {
-    if (tokenizer_.is_end_of_generation(TokenId(id))) banned_.push_back(TokenId(id));
-  }
+  banned_.insert(banned_.end(), model.end_tokens.begin(), model.end_tokens.end());
 }
 
 bool Generation::may_stop() const { return n_generated_ >= active_->request.stop.min_tokens; }
@@ -25,7 +26,8 @@ models::SampleMode Generation::mode() const {
   return greedy ? models::SampleMode::kGreedy : models::SampleMode::kLogits;
 }
 
-sched::StepOutcome Generation::read(const sched::SeqRows& rows, std::span<const SampleResult> results, Sampler& sampler) {
+sched::StepOutcome Generation::read(const sched::SeqRows& rows, std::span<const SampleResult> results,
+                                    Sampler& sampler) {
   if (active_->request.prompt_logprobs) read_prompt_logits(rows, results, sampler);
   if (rows.sampling == sched::Sampling::kNone) return {};
   if (!prompt_emitted_) emit_prompt();
@@ -39,7 +41,8 @@ sched::StepOutcome Generation::read(const sched::SeqRows& rows, std::span<const 
 }
 
 // Position p's logits judge the prompt's token p + 1.
-void Generation::read_prompt_logits(const sched::SeqRows& rows, std::span<const SampleResult> results, Sampler& sampler) {
+void Generation::read_prompt_logits(const sched::SeqRows& rows, std::span<const SampleResult> results,
+                                    Sampler& sampler) {
   const int n_top = *active_->request.prompt_logprobs;
   int position = rows.first_position + rows.n_tokens - rows.n_logits;
   for (const SampleResult& result : results) {
@@ -93,40 +96,57 @@ void Generation::take(TokenId token, const SampleResult& result, Sampler& sample
   ++history_.generated[token];
   if (request.sampling.repetition_penalty != 1) ++history_.seen[token];
 
-  Delta delta{.choice = choice_, .text = {}, .tokens = {token}, .logprobs = {}};
+  unsaid_.push_back(token);
+  Delta delta{.choice = choice_, .text = {}, .tokens = {}, .logprobs = {}};
   if (request.logprobs) {
     delta.logprobs.push_back(sampler.logprob(result.logits, token, *request.logprobs));
     name_bytes(delta.logprobs.back());
   }
-  Finished finished{.choice = choice_, .reason = FinishReason::kStop, .stop_string = {}, .stop_token = stop_token(token), .usage = {}};
-  bool done = finished.stop_token.has_value();
-  if (!done) {
-    text::StreamDecoder::Delta piece = decoder_.push(tokenizer_.token_bytes(token));
-    delta.text = std::move(piece.text);
-    if (piece.matched_stop) {
-      finished.stop_string = request.stop.strings[*piece.matched_stop];
-      done = true;
-    } else if (n_generated_ >= active_->max_tokens) {
-      finished.reason = FinishReason::kLength;
-      done = true;
-    }
+  Finished finished{.choice = choice_,
+                    .reason = FinishReason::kStop,
+                    .stop_string = {},
+                    .stop_token = stop_token(token),
+                    .usage = {}};
+  const bool done = decode(token, delta, finished);
+  if (done || !delta.text.empty() || !delta.logprobs.empty()) {
+    delta.tokens = std::exchange(unsaid_, {});
+    active_->stream->push(std::move(delta));
   }
-  if (done && finished.stop_string.empty()) {
-    // What was held back may, at the very end, still complete a stop string.
-    text::StreamDecoder::Delta rest = decoder_.flush();
-    delta.text += rest.text;
-    if (rest.matched_stop) finished = {choice_, FinishReason::kStop, request.stop.strings[*rest.matched_stop], std::nullopt, {}};
-  }
-  if (!delta.text.empty() || !delta.logprobs.empty()) active_->stream->push(std::move(delta));
   if (!done) return;
   finished.usage = active_->usage;
   finished_ = finished.reason;
   active_->stream->push(std::move(finished));
 }
 
+// The token's text into delta; true if it was the last, finished then says why.
+bool Generation::decode(TokenId token, Delta& delta, Finished& finished) {
+  const std::vector<std::string>& stops = active_->request.stop.strings;
+  bool done = finished.stop_token.has_value();
+  if (!done) {
+    text::StreamDecoder::Delta piece = decoder_.push(tokenizer_.token_bytes(token));
+    delta.text = std::move(piece.text);
+    if (piece.matched_stop) {
+      finished.stop_string = stops[*piece.matched_stop];
+      return true;
+    }
+    if (n_generated_ >= active_->max_tokens) {
+      finished.reason = FinishReason::kLength;
+      done = true;
+    }
+  }
+  if (!done) return false;
+  // What was held back may, at the very end, still complete a stop string.
+  text::StreamDecoder::Delta rest = decoder_.flush();
+  delta.text += rest.text;
+  if (rest.matched_stop) finished = {choice_, FinishReason::kStop, stops[*rest.matched_stop], std::nullopt, {}};
+  return true;
+}
+
 void Generation::end(FinishReason reason) {
-  if (std::string rest = decoder_.flush().text; !rest.empty()) {
-    active_->stream->push(Delta{.choice = choice_, .text = std::move(rest), .tokens = {}, .logprobs = {}});
+  std::string rest = decoder_.flush().text;
+  if (!rest.empty() || !unsaid_.empty()) {
+    active_->stream->push(
+        Delta{.choice = choice_, .text = std::move(rest), .tokens = std::exchange(unsaid_, {}), .logprobs = {}});
   }
   finished_ = reason;
   active_->stream->push(Finished{choice_, reason, {}, std::nullopt, active_->usage});

@@ -13,9 +13,9 @@
 #include "engine/records.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
+#include "engine/served_model.h"
 #include "sched/scheduler.h"
 #include "text/stream_decoder.h"
-#include "text/tokenizer.h"
 
 namespace pagoda::engine {
 
@@ -24,9 +24,9 @@ struct ActiveRequest {
   Request request;
   std::shared_ptr<OutputStream> stream;
   std::vector<TokenId> prompt;
-  int max_tokens = 0;          // clamped to the context
+  int max_tokens = 0;  // clamped to the context
   uint64_t seed = 0;
-  int unfinished = 0;          // choices
+  int unfinished = 0;  // choices
   Usage usage;
   RequestRecord record;
   std::atomic<bool> cancelled{false};  // set by any thread; whoever holds the request next lets it go
@@ -34,7 +34,8 @@ struct ActiveRequest {
 
 class Generation {
  public:
-  Generation(std::shared_ptr<ActiveRequest> active, int choice, const text::Tokenizer& tokenizer);
+  // `model` must outlive it.
+  Generation(std::shared_ptr<ActiveRequest> active, int choice, const ServedModel& model);
 
   models::SampleMode mode() const;
   // The step's logits of this sequence's last rows; their last row samples if rows.sampling says so. Emits what became sayable and
@@ -52,6 +53,7 @@ class Generation {
   void emit_prompt();
   TokenId pick(const SampleResult& result, Sampler& sampler);
   void take(TokenId token, const SampleResult& result, Sampler& sampler);
+  bool decode(TokenId token, Delta& delta, Finished& finished);
   std::optional<TokenId> stop_token(TokenId token) const;
   bool may_stop() const;  // min_tokens are there
   void name_bytes(TokenLogprob& entry) const;
@@ -61,7 +63,8 @@ class Generation {
   const text::Tokenizer& tokenizer_;
   text::StreamDecoder decoder_;
   TokenHistory history_;
-  std::vector<TokenId> banned_;                // while min_tokens are missing
+  std::vector<TokenId> banned_;  // while min_tokens are missing
+  std::vector<TokenId> unsaid_;  // generated, but their text is still held back
   std::vector<TokenLogprob> prompt_logprobs_;
   int n_generated_ = 0;
   bool prompt_emitted_ = false;

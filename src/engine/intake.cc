@@ -8,27 +8,31 @@
 namespace pagoda::engine {
 namespace {
 
-Status check_tokens(const ServedModel& model, std::span<const TokenId> tokens) {
+Status check_tokens(const ServedModel& model, std::span<const TokenId> tokens, std::string_view field) {
   for (const TokenId token : tokens) {
     if (token.value >= 0 && token.value < model.info.vocab_size) continue;
-    return fail(Error{ErrorCode::kInvalidArgument,
-                      fmt::format("token id {} is not in the vocabulary of {} tokens", token.value, model.info.vocab_size), "prompt"});
+    return fail(
+        Error{ErrorCode::kInvalidArgument,
+              fmt::format("token id {} is not in the vocabulary of {} tokens", token.value, model.info.vocab_size),
+              std::string(field)});
   }
   return {};
 }
 
 Result<std::vector<TokenId>> render_chat(const ServedModel& model, const ChatPrompt& chat) {
   if (!model.chat_template) return fail(model.chat_template.error());
-  const text::RenderOptions options{
-      .generation_prompt = chat.generation_prompt == ChatPrompt::GenerationPrompt::kAdd ? text::GenerationPrompt::kAdd
-                                                                                        : text::GenerationPrompt::kOmit,
-      .extra_json = chat.template_kwargs_json,
-      .now_s = unix_seconds()};
+  const text::RenderOptions options{.generation_prompt = chat.generation_prompt == ChatPrompt::GenerationPrompt::kAdd
+                                                             ? text::GenerationPrompt::kAdd
+                                                             : text::GenerationPrompt::kOmit,
+                                    .extra_json = chat.template_kwargs_json,
+                                    .now_s = unix_seconds()};
   TRY_ASSIGN(const std::string text, model.chat_template->render(chat.messages_json, chat.tools_json, options));
   // Templates write BOS themselves where the model wants one; if the text does not begin with it, it is added as for plain text.
   const std::optional<TokenId> bos = model.tokenizer.bos();
-  const bool has_bos = bos && text.starts_with(model.tokenizer.token_text(*bos)) && !model.tokenizer.token_text(*bos).empty();
-  return model.tokenizer.encode(text, {has_bos ? text::BosMode::kOff : text::BosMode::kAuto, text::SpecialMode::kParse});
+  const bool has_bos =
+      bos && text.starts_with(model.tokenizer.token_text(*bos)) && !model.tokenizer.token_text(*bos).empty();
+  return model.tokenizer.encode(text,
+                                {has_bos ? text::BosMode::kOff : text::BosMode::kAuto, text::SpecialMode::kParse});
 }
 
 }  // namespace
@@ -36,12 +40,13 @@ Result<std::vector<TokenId>> render_chat(const ServedModel& model, const ChatPro
 Result<std::vector<TokenId>> tokenize_prompt(const ServedModel& model, const Prompt& prompt) {
   TRY_ASSIGN(std::vector<TokenId> tokens,
              std::visit(Overloaded{[&](const TextPrompt& p) -> Result<std::vector<TokenId>> {
-                                     return model.tokenizer.encode(p.text, {text::BosMode::kAuto, text::SpecialMode::kParse});
+                                     return model.tokenizer.encode(p.text,
+                                                                   {text::BosMode::kAuto, text::SpecialMode::kParse});
                                    },
                                    [&](const TokenPrompt& p) -> Result<std::vector<TokenId>> { return p.tokens; },
                                    [&](const ChatPrompt& p) { return render_chat(model, p); }},
                         prompt));
-  TRY(check_tokens(model, tokens));
+  TRY(check_tokens(model, tokens, "prompt"));
   if (tokens.empty()) return fail(Error{ErrorCode::kInvalidArgument, "the prompt is empty", "prompt"});
   return tokens;
 }
@@ -96,13 +101,18 @@ void Intake::work() {
       active = std::move(queue_.front());
       queue_.pop_front();
     }
-    if (Status prepared = prepare(*active); !prepared) refused_(active, std::move(prepared).error());
-    else ready_(std::move(active));
+    if (Status prepared = prepare(*active); !prepared)
+      refused_(active, std::move(prepared).error());
+    else
+      ready_(std::move(active));
   }
 }
 
 Status Intake::prepare(ActiveRequest& active) {
   const Request& request = active.request;
+  if (request.n_choices < 1) return fail(Error{ErrorCode::kInvalidArgument, "there must be at least one choice", "n"});
+  if (request.max_tokens.value_or(0) < 0)
+    return fail(Error{ErrorCode::kInvalidArgument, "it must not be negative", "max_tokens"});
   TRY_ASSIGN(active.prompt, tokenize_prompt(model_, request.prompt));
   const int n_prompt = static_cast<int>(active.prompt.size());
   const int context = model_.info.context_tokens;
@@ -114,8 +124,8 @@ Status Intake::prepare(ActiveRequest& active) {
                       "prompt"});
   }
   active.max_tokens = std::min(request.max_tokens.value_or(context), context - n_prompt);
-  TRY(check_tokens(model_, request.stop.token_ids));
-  for (const auto& [token, bias] : request.sampling.logit_bias) TRY(check_tokens(model_, {&token, 1}));
+  TRY(check_tokens(model_, request.stop.token_ids, "stop_token_ids"));
+  for (const auto& [token, bias] : request.sampling.logit_bias) TRY(check_tokens(model_, {&token, 1}, "logit_bias"));
   active.usage.prompt_tokens = n_prompt;
   active.record.prompt_tokens = n_prompt;
   active.unfinished = request.n_choices;

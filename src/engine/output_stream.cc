@@ -12,7 +12,8 @@ bool merge(Event& last, Event& next) {
   if (into == nullptr || from == nullptr || into->choice != from->choice) return false;
   into->text += from->text;
   into->tokens.insert(into->tokens.end(), from->tokens.begin(), from->tokens.end());
-  into->logprobs.insert(into->logprobs.end(), std::make_move_iterator(from->logprobs.begin()), std::make_move_iterator(from->logprobs.end()));
+  into->logprobs.insert(into->logprobs.end(), std::make_move_iterator(from->logprobs.begin()),
+                        std::make_move_iterator(from->logprobs.end()));
   return true;
 }
 

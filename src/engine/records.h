@@ -13,8 +13,8 @@ namespace pagoda::engine {
 struct RequestRecord {
   RequestId id;
   int64_t arrival_us = 0;
-  int64_t queued_us = 0;        // intake done, in the scheduler's queue
-  int64_t started_us = 0;       // first row computed
+  int64_t queued_us = 0;   // intake done, in the scheduler's queue
+  int64_t started_us = 0;  // first row computed
   int64_t first_token_us = 0;
   int64_t finished_us = 0;
   int prompt_tokens = 0;
@@ -28,9 +28,9 @@ struct RequestRecord {
 struct StepRecord {
   uint64_t step = 0;
   int64_t begin_us = 0;
-  int32_t plan_us = 0;      // scheduling and batch building
+  int32_t plan_us = 0;  // scheduling and batch building
   int32_t forward_us = 0;
-  int32_t sample_us = 0;    // sampling, detokenizing, events
+  int32_t sample_us = 0;  // sampling, detokenizing, events
   int32_t prefill_rows = 0;
   int32_t decode_rows = 0;
   int32_t sampled_rows = 0;

@@ -41,37 +41,37 @@ struct SamplingParams {
   float top_p = 1.0f;
   float min_p = 0.0f;
   float typical_p = 1.0f;
-  int top_k = 0;  // 0 or less: all
+  int top_k = 0;                    // 0 or less: all
   float repetition_penalty = 1.0f;  // over prompt and output, as in vLLM
   float presence_penalty = 0.0f;    // over output only, as in OpenAI's API
   float frequency_penalty = 0.0f;
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<std::pair<TokenId, float>> logit_bias{};
 };
 
 struct StopParams {
-  std::vector<std::string> strings;   // cut from the text where they match
+  std::vector<std::string> strings;  // cut from the text where they match
   std::vector<TokenId> token_ids;
   enum class EndOfText : uint8_t { kStop, kIgnore } end_of_text = EndOfText::kStop;
-  int min_tokens = 0;                 // no end-of-text and no stop ids before that many
+  int min_tokens = 0;  // no end-of-text and no stop ids before that many
 };
 
 enum class Echo : uint8_t { kOff, kPrompt };
 
 struct Request {
-  RequestId id;                           // set by Engine::submit
-  int64_t arrival_us = 0;                 // set by Engine::submit
-  std::string model;                      // served name; empty: the only model
-  std::string tenant;                     // empty: none
-  std::string cache_salt;                 // empty: none
+  RequestId id;            // set by Engine::submit
+  int64_t arrival_us = 0;  // set by Engine::submit
+  std::string model;       // served name; empty: the only model
+  std::string tenant;      // empty: none
+  std::string cache_salt;  // empty: none
   Prompt prompt;
   int n_choices = 1;
-  std::optional<int> max_tokens;          // none: the rest of the context; clamped to it
+  std::optional<int> max_tokens;  // none: the rest of the context; clamped to it
   SamplingParams sampling;
   StopParams stop;
-  std::optional<uint64_t> seed;           // none: drawn at intake
-  std::optional<int> logprobs;            // of generated tokens: how many alternatives to list (0: the chosen one only)
-  std::optional<int> prompt_logprobs;     // of prompt tokens likewise
-  Echo echo = Echo::kOff;                 // the prompt's text comes first, with its logprobs where asked
+  std::optional<uint64_t> seed;        // none: drawn at intake
+  std::optional<int> logprobs;         // of generated tokens: how many alternatives to list (0: the chosen one only)
+  std::optional<int> prompt_logprobs;  // of prompt tokens likewise
+  Echo echo = Echo::kOff;              // the prompt's text comes first, with its logprobs where asked
 };
 
 // ---- what is heard -----------------------------------------------------------------------------------------------------------
@@ -80,20 +80,20 @@ enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
 
 struct TokenLogprob {
   TokenId token;
-  std::string bytes;                // the token's own bytes: not always whole UTF-8 characters
-  std::optional<float> logprob;     // none for the first prompt token
+  std::string bytes;             // the token's own bytes: not always whole UTF-8 characters
+  std::optional<float> logprob;  // none for the first prompt token
   struct Alternative {
     TokenId token;
     std::string bytes;
     float logprob = 0.0f;
   };
-  std::vector<Alternative> top;     // most likely first
+  std::vector<Alternative> top;  // most likely first
 };
 
 struct Usage {
   int prompt_tokens = 0;
-  int completion_tokens = 0;   // over all choices
-  int cached_tokens = 0;       // prompt tokens whose KV was reused
+  int completion_tokens = 0;  // over all choices
+  int cached_tokens = 0;      // prompt tokens whose KV was reused
 };
 
 // In order: one Accepted, then per choice Deltas and one Finished, interleaved. Or one Failed, at any point, and nothing after it.
@@ -102,16 +102,16 @@ struct Accepted {
 };
 struct Delta {
   int choice = 0;
-  std::string text;                       // whole UTF-8 characters; may be empty when only logprobs arrive
-  std::vector<TokenId> tokens;            // that this text stands for
-  std::vector<TokenLogprob> logprobs;     // of `tokens`, if asked
+  std::string text;                    // whole UTF-8 characters; may be empty when only logprobs arrive
+  std::vector<TokenId> tokens;         // that this text stands for
+  std::vector<TokenLogprob> logprobs;  // of `tokens`, if asked
 };
 struct Finished {
   int choice = 0;
   FinishReason reason = FinishReason::kStop;
-  std::string stop_string;                // the stop string that matched, if one did
-  std::optional<TokenId> stop_token;      // the stop id that was drawn, if one was
-  Usage usage;                            // so far, over all choices
+  std::string stop_string;            // the stop string that matched, if one did
+  std::optional<TokenId> stop_token;  // the stop id that was drawn, if one was
+  Usage usage;                        // so far, over all choices
 };
 struct Failed {
   Error error;

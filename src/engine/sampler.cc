@@ -21,8 +21,8 @@ double total_weight(const auto& candidates) {
 }  // namespace
 
 bool is_plain_greedy(const SamplingParams& params) {
-  return params.temperature == 0 && params.repetition_penalty == 1 && params.presence_penalty == 0 && params.frequency_penalty == 0 &&
-         params.logit_bias.empty();
+  return params.temperature == 0 && params.repetition_penalty == 1 && params.presence_penalty == 0 &&
+         params.frequency_penalty == 0 && params.logit_bias.empty();
 }
 
 void Sampler::adjust(std::span<const float> logits, const SamplingParams& params, const TokenHistory& history,

@@ -47,10 +47,13 @@ class Sampler {
     int32_t id;
     double weight;  // proportional to the probability
     // Most likely first, lowest id on ties.
-    friend bool operator<(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+    friend bool operator<(const Candidate& a, const Candidate& b) {
+      return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+    }
   };
 
-  void adjust(std::span<const float> logits, const SamplingParams& params, const TokenHistory& history, std::span<const TokenId> banned);
+  void adjust(std::span<const float> logits, const SamplingParams& params, const TokenHistory& history,
+              std::span<const TokenId> banned);
   void collect(const SamplingParams& params, float maximum);
   void keep_top(size_t n);
   void keep_typical(float typical_p);
@@ -58,8 +61,8 @@ class Sampler {
   TokenId draw(const DrawKey& key) const;
 
   const kernels::KernelTable& kernels_;
-  std::vector<float> logits_;           // [vocab] after penalties, bias and mask
-  std::vector<Candidate> candidates_;   // by id at first, most likely first once anything had to be ranked
+  std::vector<float> logits_;          // [vocab] after penalties, bias and mask
+  std::vector<Candidate> candidates_;  // by id at first, most likely first once anything had to be ranked
 };
 
 }  // namespace pagoda::engine

@@ -32,12 +32,15 @@ Result<text::Tokenizer> make_tokenizer(const weights::Gguf& gguf, const weights:
   return text::Tokenizer::create(vocabulary_of(metadata, name.value_or("")));
 }
 
-Result<text::ChatTemplate> compile_template(std::string_view source, const text::Tokenizer& tokenizer, std::string_view file) {
+Result<text::ChatTemplate> compile_template(std::string_view source, const text::Tokenizer& tokenizer,
+                                            std::string_view file) {
   if (source.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 "{} has no chat template: use /v1/completions, or start with --chat-template", file);
   }
-  const auto text_of = [&](std::optional<TokenId> token) { return token ? tokenizer.token_text(*token) : std::string_view(); };
+  const auto text_of = [&](std::optional<TokenId> token) {
+    return token ? tokenizer.token_text(*token) : std::string_view();
+  };
   return text::ChatTemplate::compile(source, text_of(tokenizer.bos()), text_of(tokenizer.eos()));
 }
 
@@ -61,7 +64,11 @@ Result<ServedModel> ServedModel::make(const weights::Gguf& gguf, const EngineCon
   const std::string_view source = config.chat_template.empty() ? metadata.chat_template : config.chat_template;
   Result<text::ChatTemplate> chat_template = compile_template(source, tokenizer, info.name);
   info.has_chat_template = chat_template.has_value();
-  return ServedModel{std::move(info), std::move(tokenizer), std::move(chat_template)};
+  std::vector<TokenId> end_tokens;
+  for (int32_t id = 0; id < info.vocab_size; ++id) {
+    if (tokenizer.is_end_of_generation(TokenId(id))) end_tokens.emplace_back(id);
+  }
+  return ServedModel{std::move(info), std::move(tokenizer), std::move(end_tokens), std::move(chat_template)};
 }
 
 }  // namespace pagoda::engine

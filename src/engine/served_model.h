@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/config.h"
 #include "engine/engine.h"
@@ -15,6 +16,7 @@ namespace pagoda::engine {
 struct ServedModel {
   ModelInfo info;
   text::Tokenizer tokenizer;
+  std::vector<TokenId> end_tokens;  // that end an answer, ascending
   // The file's own template or the one given; an error says why chat is not possible.
   Result<text::ChatTemplate> chat_template;
 

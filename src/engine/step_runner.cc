@@ -11,6 +11,8 @@ namespace {
 
 constexpr int kMinContextTokens = 2 * kv::kBlockTokens;  // a budget that leaves less serves nobody
 constexpr double kMiB = 1024.0 * 1024.0;
+constexpr size_t kLogitsBytes =
+    64 << 20;  // of one step's prompt logits, at most; a vocabulary of 262k takes 1 MiB a row
 
 int32_t elapsed_us(int64_t from, int64_t to) { return static_cast<int32_t>(to - from); }
 
@@ -43,7 +45,8 @@ Status StepRunner::load(const EngineConfig& config) {
   TRY_ASSIGN(model_, models::load_model(gguf, config.kv_format, *threads_));
   LOG_INFO("loaded {}: {} weights of {:.1f} MiB, {} arithmetic on {}, {} threads, {} ms", gguf.name(),
            to_string(model_->config().architecture), static_cast<double>(model_->weight_bytes()) / kMiB,
-           kernels::to_string(config.arithmetic), kernels::to_string(config.isa), n_threads, (clock_.now_us() - begin_us) / 1000);
+           kernels::to_string(config.arithmetic), kernels::to_string(config.isa), n_threads,
+           (clock_.now_us() - begin_us) / 1000);
   return {};
 }
 
@@ -51,9 +54,13 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   const int trained = model_->config().context_length;
   int context = std::min(config.context_tokens.value_or(trained), trained);
   if (config.context_tokens.value_or(0) > trained) {
-    LOG_WARN("context of {} tokens asked for, the model was trained for {}: serving {}", *config.context_tokens, trained, trained);
+    LOG_WARN("context of {} tokens asked for, the model was trained for {}: serving {}", *config.context_tokens,
+             trained, trained);
   }
-  const sched::SchedConfig schedule = sched_config(config);
+  sched::SchedConfig schedule = sched_config(config);
+  const size_t row_bytes = static_cast<size_t>(model_->config().vocab_size) * sizeof(float);
+  schedule.logits_tokens =
+      static_cast<int32_t>(std::clamp<size_t>(kLogitsBytes / row_bytes, 1, static_cast<size_t>(schedule.step_tokens)));
   const uint64_t one_context = context_bytes(model_->groups(), context, schedule.max_step_rows());
   const uint64_t budget = kv_budget_bytes(config.kv_memory_bytes, one_context, available_memory_bytes());
 
@@ -67,24 +74,27 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   pool_ = std::make_unique<kv::BlockPool>(kv::PoolConfig{budget, extent_bytes});
   cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups);
   if (cache_->capacity_tokens() < std::min(context, kMinContextTokens)) {
-    return fail(ErrorCode::kResourceExhausted, "--kv-memory of {} bytes holds {} tokens of this model; one context of {} tokens needs {} bytes",
+    return fail(ErrorCode::kResourceExhausted,
+                "--kv-memory of {} bytes holds {} tokens of this model; one context of {} tokens needs {} bytes",
                 budget, cache_->capacity_tokens(), context, one_context);
   }
   context_tokens_ = std::min(context, static_cast<int>(cache_->capacity_tokens()));
   TRY_ASSIGN(BlockStore store, BlockStore::make(pool_->n_extents(), extent_bytes, {block_bytes}));
   store_ = std::make_unique<BlockStore>(std::move(store));
-  const int max_rows = schedule.max_step_rows();
-  TRY_ASSIGN(executor_, make_cpu_executor({model_.get()}, *store_, *threads_, *kernels_, config.arithmetic, {max_rows, max_rows}));
+  const ExecutorLimits limits{schedule.max_step_rows(), schedule.max_step_logits()};
+  TRY_ASSIGN(executor_, make_cpu_executor({model_.get()}, *store_, *threads_, *kernels_, config.arithmetic, limits));
   scheduler_ = std::make_unique<sched::Scheduler>(schedule, clock_, policy_);
   scheduler_->add_model(*cache_);
-  LOG_INFO("KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})", static_cast<double>(budget) / kMiB,
-           context_tokens_, trained, context_tokens_ < context ? " (what the memory holds)" : "",
-           [&] {
-             size_t bytes = 0;
-             for (const models::AttentionGroup& group : model_->groups()) bytes += group.layout.bytes_per_token();
-             return bytes;
-           }(),
-           config.kv_format);
+  LOG_INFO(
+      "KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})",
+      static_cast<double>(budget) / kMiB, context_tokens_, trained,
+      context_tokens_ < context ? " (what the memory holds)" : "",
+      [&] {
+        size_t bytes = 0;
+        for (const models::AttentionGroup& group : model_->groups()) bytes += group.layout.bytes_per_token();
+        return bytes;
+      }(),
+      config.kv_format);
   return {};
 }
 
@@ -93,8 +103,10 @@ bool StepRunner::step(LogitsReader& reader) {
   scheduler_->next_step(plan_);
   if (plan_.empty()) return false;
   const weights::ModelConfig& config = model_->config();
-  const models::Batch& batch = builder_.build(plan_, *scheduler_, model_->groups().size(), config.n_heads / config.n_kv_heads,
-                                              [&](sched::SeqId seq) { return reader.mode_of(seq); });
+  const models::Batch& batch =
+      builder_.build(plan_, *scheduler_, model_->groups().size(), config.n_heads / config.n_kv_heads,
+                     [&](sched::SeqId seq) { return reader.mode_of(seq); });
+  reader.begin(plan_, begin_us);
   const int64_t planned_us = clock_.now_us();
   const std::span<const SampleResult> results = executor_->run(plan_.block_ops, batch);
   const int64_t computed_us = clock_.now_us();

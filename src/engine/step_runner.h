@@ -23,6 +23,8 @@ namespace pagoda::engine {
 class LogitsReader {
  public:
   virtual ~LogitsReader() = default;
+  // Before the step: what it computes, and since when.
+  virtual void begin(const sched::StepPlan&, int64_t /*now_us*/) {}
   // Before the step: whether the sampling row of this sequence needs its logits, or only the largest one's index.
   virtual models::SampleMode mode_of(sched::SeqId seq) = 0;
   // After it: the last rows.n_logits rows of the sequence, by position. May call Scheduler::finish.

@@ -1,0 +1,294 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "engine/test_models.h"
+
+namespace pagoda::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+// One request as its client sees it.
+class Client {
+ public:
+  Client(Engine& engine, Request request)
+      : signals_(std::make_shared<std::atomic<int>>(0)),
+        submitted_(engine.submit(std::move(request), [signals = signals_] {
+          signals->fetch_add(1);
+          signals->notify_one();
+        })) {}
+
+  RequestId id() const { return submitted_.id; }
+
+  // Until something ended: every choice, or the request by failing. Gives up never; ctest has a limit.
+  void wait(size_t n_choices = 1) {
+    while (finished.size() < n_choices && !failed) {
+      const int before = signals_->load();
+      if (!look()) signals_->wait(before);
+    }
+  }
+  // What is there; false if nothing was new.
+  bool look() {
+    const std::vector<Event> events = submitted_.stream->take();
+    for (const Event& event : events) {
+      if (const auto* delta = std::get_if<Delta>(&event)) {
+        text[delta->choice] += delta->text;
+        auto& list = tokens[delta->choice];
+        list.insert(list.end(), delta->tokens.begin(), delta->tokens.end());
+      } else if (const auto* end = std::get_if<Finished>(&event)) {
+        EXPECT_TRUE(finished.emplace(end->choice, *end).second);
+      } else if (const auto* failure = std::get_if<Failed>(&event)) {
+        EXPECT_FALSE(failed);
+        failed = failure->error;
+      } else {
+        accepted = std::get<Accepted>(event);
+      }
+    }
+    return !events.empty();
+  }
+
+  std::map<int, std::string> text;
+  std::map<int, std::vector<TokenId>> tokens;
+  std::map<int, Finished> finished;
+  std::optional<Error> failed;
+  std::optional<Accepted> accepted;
+
+ private:
+  std::shared_ptr<std::atomic<int>> signals_;
+  Engine::Submitted submitted_;
+};
+
+Request request_of(uint32_t salt, int n_prompt, int n_tokens) {
+  Request request;
+  request.prompt = TokenPrompt{random_tokens(salt, n_prompt)};
+  request.max_tokens = n_tokens;
+  request.seed = salt;
+  request.stop.end_of_text = StopParams::EndOfText::kIgnore;
+  return request;
+}
+
+class EngineTest : public ::testing::Test {
+ protected:
+  static std::unique_ptr<Engine> make(const std::function<void(EngineConfig&)>& change = [](EngineConfig&) {}) {
+    EngineConfig config = tiny_config(tiny_model("tiny-llama"));
+    change(config);
+    auto engine = Engine::create(config);
+    EXPECT_TRUE(engine) << engine.error().to_string();
+    return engine ? std::move(*engine) : nullptr;
+  }
+  // Blocks in use return to 0; what is still on its way gets a moment.
+  static void expect_empty(const Engine& engine) {
+    for (int i = 0;
+         i < 2000 && (engine.stats().kv_live_blocks > 0 || engine.stats().running + engine.stats().waiting > 0); ++i) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    const EngineStats stats = engine.stats();
+    EXPECT_EQ(stats.kv_live_blocks, 0u);
+    EXPECT_EQ(stats.kv_live_bytes, 0u);
+    EXPECT_EQ(stats.running + stats.waiting, 0);
+  }
+};
+
+TEST_F(EngineTest, AnswersWithTokensTextUsageAndARecord) {
+  const auto engine = make();
+  Client client(*engine, request_of(1, 40, 10));
+  client.wait();
+  ASSERT_FALSE(client.failed) << client.failed->to_string();
+  EXPECT_EQ(client.accepted->prompt_tokens, 40);
+  EXPECT_EQ(client.tokens[0].size(), 10u);
+  EXPECT_EQ(client.finished[0].reason, FinishReason::kLength);
+  EXPECT_EQ(client.finished[0].usage.completion_tokens, 10);
+  EXPECT_EQ(client.finished[0].usage.prompt_tokens, 40);
+  expect_empty(*engine);
+
+  const auto record = engine->records().requests.pop();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->id, client.id());
+  EXPECT_LE(record->arrival_us, record->queued_us);
+  EXPECT_LE(record->queued_us, record->started_us);
+  EXPECT_LE(record->started_us, record->first_token_us);
+  EXPECT_LE(record->first_token_us, record->finished_us);
+  EXPECT_EQ(record->completion_tokens, 10);
+  EXPECT_EQ(record->outcome, RequestRecord::Outcome::kLength);
+  int rows = 0;
+  while (const auto step = engine->records().steps.pop()) rows += step->prefill_rows + step->decode_rows;
+  EXPECT_EQ(rows, 49);
+}
+
+TEST_F(EngineTest, SeedsAreIndependentOfNeighbours) {
+  const auto engine = make();
+  std::map<uint32_t, std::vector<TokenId>> alone;
+  for (uint32_t salt = 1; salt <= 6; ++salt) {
+    Client client(*engine, request_of(salt, static_cast<int>(salt * 31), 12));
+    client.wait();
+    alone[salt] = client.tokens[0];
+  }
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t salt = 1; salt <= 6; ++salt) {
+    clients.push_back(std::make_unique<Client>(*engine, request_of(salt, static_cast<int>(salt * 31), 12)));
+    clients.push_back(std::make_unique<Client>(*engine, request_of(100 + salt, 50, 30)));
+  }
+  for (size_t i = 0; i < clients.size(); ++i) {
+    clients[i]->wait();
+    if (i % 2 == 1) continue;
+    EXPECT_EQ(clients[i]->tokens[0], alone[static_cast<uint32_t>(i / 2 + 1)]);
+  }
+  expect_empty(*engine);
+}
+
+TEST_F(EngineTest, ChoicesDifferAndAddUp) {
+  const auto engine = make();
+  Request request = request_of(3, 20, 16);
+  request.n_choices = 4;
+  Client client(*engine, request), again(*engine, request);
+  client.wait(4);
+  again.wait(4);
+  ASSERT_EQ(client.finished.size(), 4u);
+  EXPECT_EQ(client.tokens, again.tokens);
+  EXPECT_NE(client.tokens[0], client.tokens[1]);
+  int most = 0;
+  for (const auto& [choice, end] : client.finished) most = std::max(most, end.usage.completion_tokens);
+  EXPECT_EQ(most, 64);
+  Request one = request;
+  one.n_choices = 1;
+  Client first(*engine, one);
+  first.wait();
+  EXPECT_EQ(first.tokens[0], client.tokens[0]);
+  expect_empty(*engine);
+}
+
+TEST_F(EngineTest, TheSameWithoutCacheAndUnderPressure) {
+  const auto plain = make();
+  Client reference(*plain, request_of(8, 60, 20));
+  reference.wait();
+  {
+    const auto engine = make([](EngineConfig& config) { config.kv_reuse = KvReuse::kOff; });
+    Client client(*engine, request_of(8, 60, 20));
+    client.wait();
+    EXPECT_EQ(client.tokens, reference.tokens);
+    expect_empty(*engine);
+  }
+  const auto engine = make([](EngineConfig& config) { config.kv_memory_bytes = 2 << 20; });  // some 60 blocks
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t salt = 1; salt <= 24; ++salt)
+    clients.push_back(std::make_unique<Client>(*engine, request_of(salt, 60, salt == 8 ? 20 : 100)));
+  for (auto& client : clients) {
+    client->wait();
+    EXPECT_FALSE(client->failed);
+  }
+  EXPECT_EQ(clients[7]->tokens, reference.tokens);
+  EXPECT_GT(engine->stats().preemptions, 0u);
+  expect_empty(*engine);
+}
+
+TEST_F(EngineTest, CancelAtAnyMomentFreesBlocks) {
+  const auto engine = make([](EngineConfig& config) { config.n_threads = 2; });
+  std::minstd_rand random(11);
+  for (int round = 0; round < 60; ++round) {
+    Request request = request_of(static_cast<uint32_t>(round), 1 + static_cast<int>(random() % 300), 500);
+    request.n_choices = 1 + static_cast<int>(random() % 3);
+    Client victim(*engine, request);
+    Client other(*engine, request_of(7, 9, 3));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 8000));
+    engine->cancel(victim.id());
+    other.wait();
+    EXPECT_EQ(other.tokens[0].size(), 3u);
+    victim.look();
+    EXPECT_FALSE(victim.failed);
+  }
+  engine->cancel(RequestId(123456789));
+  expect_empty(*engine);
+}
+
+TEST_F(EngineTest, RefusalsArriveAsFailed) {
+  const auto engine = make([](EngineConfig& config) { config.context_tokens = 100; });
+  Client client(*engine, request_of(1, 100, 5));
+  client.wait();
+  ASSERT_TRUE(client.failed);
+  EXPECT_EQ(client.failed->code, ErrorCode::kContextExceeded);
+  EXPECT_EQ(engine->models()[0].context_tokens, 100);
+  Client clamped(*engine, request_of(1, 90, 50));
+  clamped.wait();
+  EXPECT_EQ(clamped.tokens[0].size(), 10u);
+  EXPECT_EQ(clamped.finished[0].reason, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, AFullQueueIsOverloaded) {
+  const auto engine = make([](EngineConfig& config) { config.max_queued = 2; });
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t i = 0; i < 600; ++i) clients.push_back(std::make_unique<Client>(*engine, request_of(i, 30, 20)));
+  int n_overloaded = 0;
+  for (auto& client : clients) {
+    client->wait();
+    if (!client->failed) continue;
+    EXPECT_EQ(client->failed->code, ErrorCode::kOverloaded);
+    ++n_overloaded;
+  }
+  EXPECT_GT(n_overloaded, 0);
+  EXPECT_LT(n_overloaded, 600);
+  expect_empty(*engine);
+}
+
+TEST_F(EngineTest, DrainingRefusesNewAndFinishesOld) {
+  const auto engine = make();
+  Client old(*engine, request_of(1, 30, 200));
+  while (!old.accepted) old.look();
+  EXPECT_FALSE(engine->is_drained());
+  engine->drain();
+  Client late(*engine, request_of(2, 5, 5));
+  late.wait();
+  ASSERT_TRUE(late.failed);
+  EXPECT_EQ(late.failed->code, ErrorCode::kUnavailable);
+  old.wait();
+  EXPECT_EQ(old.tokens[0].size(), 200u);
+  for (int i = 0; i < 2000 && !engine->is_drained(); ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(engine->is_drained());
+}
+
+TEST_F(EngineTest, DestroyedWhileBusyTellsEveryone) {
+  for (int round = 0; round < 5; ++round) {
+    auto engine = make();
+    std::vector<std::unique_ptr<Client>> clients;
+    for (uint32_t i = 0; i < 8; ++i) clients.push_back(std::make_unique<Client>(*engine, request_of(i, 100, 900)));
+    std::this_thread::sleep_for(milliseconds(round * 3));
+    engine.reset();
+    for (auto& client : clients) {
+      client->look();
+      ASSERT_TRUE(client->failed);
+      EXPECT_EQ(client->failed->code, ErrorCode::kUnavailable);
+    }
+  }
+}
+
+TEST_F(EngineTest, ChatAndTextPromptsAreTokenized) {
+  const auto engine = make();
+  Request chat = request_of(1, 1, 5);
+  chat.prompt = ChatPrompt{R"([{"role":"user","content":"hello"}])", {}, {}, ChatPrompt::GenerationPrompt::kAdd};
+  Request text = request_of(1, 1, 5);
+  text.prompt = TextPrompt{"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"};
+  Client a(*engine, chat), b(*engine, text);
+  a.wait();
+  b.wait();
+  ASSERT_FALSE(a.failed) << a.failed->to_string();
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.accepted->prompt_tokens, b.accepted->prompt_tokens);
+}
+
+TEST_F(EngineTest, BadFilesAreErrors) {
+  EngineConfig config = tiny_config("/nonexistent.gguf");
+  EXPECT_FALSE(Engine::create(config));
+  config = tiny_config(tiny_model("tiny-llama"));
+  config.kv_memory_bytes = 1000;
+  const auto engine = Engine::create(config);
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace pagoda::engine

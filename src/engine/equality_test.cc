@@ -1,0 +1,303 @@
+// Promise 1, in one process: a cache never changes an answer. The same sequence's logits and tokens are the same bits alone, in a batch,
+// chunked, preempted, recomputed without cache, on any number of threads and on every instruction set of this machine.
+// What a new feature may not change either is one more TEST_P here.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "base/digest.h"
+#include "engine/sampler.h"
+#include "engine/step_runner.h"
+#include "engine/test_models.h"
+
+namespace pagoda::engine {
+namespace {
+
+constexpr int kPromptTokens = 280;  // more than a span of 8 blocks, and more than gemma3's window of 64
+constexpr int kGeneratedTokens = 12;
+constexpr int kLongGeneration = 90;  // what the reference knows; enough to outlive a preemption
+constexpr sched::SeqId kSubject{1'000'000};
+
+struct Case {
+  const char* family;
+  kernels::Arithmetic arithmetic;
+  const char* kv_format;
+};
+std::string name_of(const Case& c) {
+  return std::string(c.family) + "_" + std::string(to_string(c.arithmetic)) + "_" + c.kv_format;
+}
+
+// What was seen of the subject.
+struct Trace {
+  std::map<int, uint64_t> logits;  // by position: hash of its whole row
+  std::vector<TokenId> tokens;     // generated
+  int preemptions = 0;
+};
+
+uint64_t hash_of(std::span<const float> logits) {
+  Xxh3Stream hash;
+  hash.update(std::as_bytes(logits));
+  return hash.digest();
+}
+
+// Runs the subject and its neighbours, which are greedy and never looked at.
+class World final : public LogitsReader {
+ public:
+  explicit World(const EngineConfig& config) {
+    auto created = StepRunner::create(config, clock_);
+    if (!created) {
+      ADD_FAILURE() << created.error().to_string();
+      return;
+    }
+    runner_ = std::move(*created);
+    sampler_ = std::make_unique<Sampler>(runner_->kernels());
+  }
+  bool is_ready() const { return runner_ != nullptr; }
+
+  void submit_subject(std::vector<TokenId> prompt, int n_generate,
+                      sched::PromptLogits logits = sched::PromptLogits::kAll) {
+    wanted_[kSubject] = n_generate;
+    submit(kSubject, std::move(prompt), logits);
+  }
+  // Generates until n_generate tokens are there, or until finish_neighbours().
+  void submit_neighbour(std::vector<TokenId> prompt, int n_generate) {
+    const sched::SeqId id(next_neighbour_++);
+    wanted_[id] = n_generate;
+    submit(id, std::move(prompt), sched::PromptLogits::kNone);
+  }
+  void finish_neighbours() {
+    for (const auto& [id, wanted] : std::map(wanted_)) {
+      if (id == kSubject) continue;
+      runner_->scheduler().cancel(id);
+      wanted_.erase(id);
+    }
+  }
+
+  bool subject_runs() const { return wanted_.contains(kSubject); }
+  bool step() {
+    const bool stepped = runner_->step(*this);
+    const auto& preempted = runner_->plan().preempted;
+    trace_.preemptions += static_cast<int>(std::ranges::count(preempted, kSubject));
+    for (const Status& status : {runner_->scheduler().check_integrity(), runner_->pool().check_integrity()}) {
+      EXPECT_TRUE(status) << status.error().to_string();
+    }
+    return stepped;
+  }
+  // Steps until all have ended, and checks that nothing is left.
+  Trace run() {
+    while (step()) {
+    }
+    EXPECT_TRUE(runner_->scheduler().idle());
+    const kv::PoolStats stats = runner_->pool().stats();
+    EXPECT_EQ(stats.live_blocks, 0u);
+    EXPECT_EQ(stats.live_bytes, 0u);
+    EXPECT_EQ(stats.live_bytes + stats.cached_bytes + stats.free_bytes + stats.overhead_bytes, stats.budget_bytes);
+    return trace_;
+  }
+
+  StepRunner& runner() { return *runner_; }
+  const Trace& trace() const { return trace_; }
+
+ private:
+  void submit(sched::SeqId id, std::vector<TokenId> prompt, sched::PromptLogits logits) {
+    sched::SequenceSpec spec;
+    spec.id = id;
+    spec.model = runner_->model_id();
+    spec.prompt = std::move(prompt);
+    spec.prompt_logits = logits;
+    const Status status = runner_->scheduler().submit(std::move(spec));
+    EXPECT_TRUE(status) << status.error().to_string();
+  }
+
+  models::SampleMode mode_of(sched::SeqId id) override {
+    return id == kSubject ? models::SampleMode::kLogits : models::SampleMode::kGreedy;
+  }
+  sched::StepOutcome read(const sched::SeqRows& rows, std::span<const SampleResult> results) override {
+    if (rows.seq == kSubject) look_at(rows, results);
+    if (rows.sampling == sched::Sampling::kNone) return {};
+    const TokenId token = rows.seq == kSubject ? draw(results.back().logits) : results.back().greedy;
+    if (--wanted_.at(rows.seq) == 0) {
+      runner_->scheduler().finish(rows.seq, sched::FinishReason::kLength);
+      wanted_.erase(rows.seq);
+    }
+    return {.kind = sched::StepOutcome::Kind::kSampled, .token = token};
+  }
+  void look_at(const sched::SeqRows& rows, std::span<const SampleResult> results) {
+    int position = rows.first_position + rows.n_tokens - rows.n_logits;
+    for (const SampleResult& result : results) {
+      EXPECT_TRUE(trace_.logits.emplace(position, hash_of(result.logits)).second)
+          << "position " << position << " came twice";
+      ++position;
+    }
+  }
+  TokenId draw(std::span<const float> logits) {
+    const DrawKey key{.seed = 7, .choice = 0, .position = static_cast<uint32_t>(trace_.tokens.size())};
+    trace_.tokens.push_back(sampler_->sample(logits, {}, {}, {}, key));
+    return trace_.tokens.back();
+  }
+
+  SteadyClock clock_;
+  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<Sampler> sampler_;
+  std::map<sched::SeqId, int> wanted_;  // tokens still to generate
+  uint64_t next_neighbour_ = 1;
+  Trace trace_;
+};
+
+class Equality : public ::testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    for (const char* family : {"llama", "qwen2", "qwen3", "gemma3"}) tiny_model(std::string("tiny-") + family);
+  }
+
+  static EngineConfig config() {
+    const Case& c = GetParam();
+    static std::map<std::string, std::filesystem::path> paths;
+    std::filesystem::path& path = paths[c.family];
+    if (path.empty()) path = tiny_model(std::string("tiny-") + c.family);
+    EngineConfig config = tiny_config(path);
+    config.arithmetic = c.arithmetic;
+    config.kv_format = c.kv_format;
+    return config;
+  }
+  static std::vector<TokenId> prompt() { return random_tokens(42, kPromptTokens); }
+
+  // The reference: alone, best instruction set, one thread. Computed once per case.
+  static const Trace& alone() {
+    static std::map<std::string, Trace> traces;
+    const auto [at, is_new] = traces.try_emplace(name_of(GetParam()));
+    if (is_new) at->second = run_alone(config(), kPromptTokens, kLongGeneration);
+    return at->second;
+  }
+  static Trace run_alone(const EngineConfig& config, int n_prompt, int n_generate) {
+    World world(config);
+    if (!world.is_ready()) return {};
+    std::vector<TokenId> tokens = prompt();
+    tokens.resize(static_cast<size_t>(n_prompt));
+    world.submit_subject(std::move(tokens), n_generate);
+    return world.run();
+  }
+
+  // Every row that `other` saw is the reference's, and it saw those of [first, last).
+  static void expect_same_logits(const Trace& other, int first, int last) {
+    for (int position = first; position < last; ++position) EXPECT_TRUE(other.logits.contains(position)) << position;
+    for (const auto& [position, hash] : other.logits) {
+      if (position >= last) break;
+      ASSERT_EQ(hash, alone().logits.at(position)) << "the first row that differs is position " << position;
+    }
+  }
+  static void expect_same(const Trace& other, int n_generated, sched::PromptLogits logits = sched::PromptLogits::kAll) {
+    ASSERT_EQ(alone().tokens.size(), static_cast<size_t>(kLongGeneration));
+    ASSERT_EQ(other.tokens.size(), static_cast<size_t>(n_generated));
+    EXPECT_TRUE(std::equal(other.tokens.begin(), other.tokens.end(), alone().tokens.begin()));
+    expect_same_logits(other, logits == sched::PromptLogits::kAll ? 0 : kPromptTokens - 1,
+                       kPromptTokens - 1 + n_generated);
+  }
+};
+
+TEST_P(Equality, AmongSixteenOthers) {
+  for (const sched::PromptLogits logits : {sched::PromptLogits::kAll, sched::PromptLogits::kNone}) {
+    World world(config());
+    ASSERT_TRUE(world.is_ready());
+    // Some are there before it, some come while it prefills and decodes, some leave while it runs.
+    for (int i = 0; i < 16; ++i) {
+      if (i == 7) world.submit_subject(prompt(), kGeneratedTokens, logits);
+      world.submit_neighbour(random_tokens(static_cast<uint32_t>(100 + i), 1 + (i * 37) % 171), 1 + (i * 5) % 17);
+      if (i % 2 == 1) world.step();
+    }
+    expect_same(world.run(), kGeneratedTokens, logits);
+  }
+}
+
+TEST_P(Equality, InChunks) {
+  for (const int chunk : {1, 7, 32, 256}) {
+    SCOPED_TRACE(chunk);
+    EngineConfig chunked = config();
+    chunked.chunk_tokens = chunk;
+    expect_same(run_alone(chunked, kPromptTokens, kGeneratedTokens), kGeneratedTokens);
+  }
+}
+
+TEST_P(Equality, WithoutCache) {
+  EngineConfig off = config();
+  off.kv_reuse = KvReuse::kOff;
+  expect_same(run_alone(off, kPromptTokens, kGeneratedTokens), kGeneratedTokens);
+}
+
+TEST_P(Equality, OnThreads) {
+  EngineConfig threaded = config();
+  threaded.n_threads = 2;
+  expect_same(run_alone(threaded, kPromptTokens, kGeneratedTokens), kGeneratedTokens);
+  threaded.n_threads = 3;  // more than some machines have, so a beginning only
+  expect_same_logits(run_alone(threaded, 96, 1), 0, 96);
+}
+
+// The definition is slow, so it computes a beginning: a row's logits depend on nothing behind it.
+TEST_P(Equality, OnEveryIsa) {
+  for (const kernels::Isa isa : kernels::supported_isas()) {
+    if (isa == kernels::best_isa()) continue;
+    SCOPED_TRACE(to_string(isa));
+    EngineConfig forced = config();
+    forced.isa = isa;
+    forced.n_threads = 2;
+    if (isa == kernels::Isa::kRef) {
+      const int n_prompt = std::string_view(GetParam().family) == "gemma3" ? 70 : 34;  // past the window, past a block
+      expect_same_logits(run_alone(forced, n_prompt, 1), 0, n_prompt);
+    } else {
+      expect_same(run_alone(forced, kPromptTokens, kGeneratedTokens), kGeneratedTokens);
+    }
+  }
+}
+
+// Elders start with one block each and grow to three: together with the subject's that is more than there are, so the last in line
+// loses its own, and computes everything again once the elders are gone.
+TEST_P(Equality, Preempted) {
+  EngineConfig tight = config();
+  tight.chunk_tokens = 64;
+  const int needed = kPromptTokens / kv::kBlockTokens + 2;
+  int n_elders = 0;
+  {
+    World probe(tight);
+    ASSERT_TRUE(probe.is_ready());
+    size_t fewest = SIZE_MAX, most_bytes = 0;  // blocks of one extent
+    const size_t extent_bytes = probe.runner().pool().extent_bytes();
+    for (const models::AttentionGroup& group : probe.runner().model().groups()) {
+      most_bytes = std::max(most_bytes, group.layout.block_bytes);
+      fewest = extent_bytes / most_bytes;
+    }
+    const size_t n_groups = probe.runner().model().groups().size();
+    const size_t n_extents = (static_cast<size_t>(3 * needed) + fewest - 1) / fewest;
+    tight.kv_memory_bytes = (n_extents + n_groups - 1) * extent_bytes;
+    n_elders = static_cast<int>((n_extents * fewest + 2) / 3);
+  }
+  World world(tight);
+  ASSERT_TRUE(world.is_ready());
+  for (int i = 0; i < n_elders; ++i) world.submit_neighbour(random_tokens(static_cast<uint32_t>(500 + i), 4), 1000);
+  world.submit_subject(prompt(), kLongGeneration);
+  while (world.subject_runs() && world.trace().preemptions == 0 && world.step()) {
+  }
+  const size_t n_before = world.trace().tokens.size();
+  world.finish_neighbours();
+  const Trace trace = world.run();
+  EXPECT_GT(trace.preemptions, 0) << "it was to be preempted";
+  EXPECT_GT(n_before, 0u);
+  EXPECT_LT(n_before, static_cast<size_t>(kLongGeneration));
+  expect_same(trace, kLongGeneration);
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const char* family : {"llama", "qwen2", "qwen3", "gemma3"}) {
+    for (const kernels::Arithmetic arithmetic : {kernels::Arithmetic::kInt8, kernels::Arithmetic::kF32}) {
+      for (const char* kv_format : {"auto", "bf16"}) cases.push_back({family, arithmetic, kv_format});
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Models, Equality, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return name_of(info.param); });
+
+}  // namespace
+}  // namespace pagoda::engine

@@ -1,0 +1,185 @@
+#include "engine/intake.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "engine/test_models.h"
+
+namespace pagoda::engine {
+namespace {
+
+using ::testing::Test;
+
+class IntakeTest : public Test {
+ protected:
+  static void SetUpTestSuite() { model_ = make("tiny-llama"); }
+  static void TearDownTestSuite() { model_.reset(); }
+
+  static std::unique_ptr<ServedModel> make(const std::string& name, const std::string& chat_template = {}) {
+    EngineConfig config = tiny_config(tiny_model(name));
+    config.chat_template = chat_template;
+    const auto gguf = weights::Gguf::open(config.model_path);
+    EXPECT_TRUE(gguf) << gguf.error().to_string();
+    auto model = ServedModel::make(*gguf, config);
+    EXPECT_TRUE(model) << model.error().to_string();
+    model->info.context_tokens = 64;
+    return std::make_unique<ServedModel>(std::move(*model));
+  }
+
+  // One request through a whole intake: the prepared request, or the error.
+  static Result<std::shared_ptr<ActiveRequest>> prepare(Request request) {
+    std::atomic<bool> done{false};
+    Result<std::shared_ptr<ActiveRequest>> out;
+    const auto finish = [&](Result<std::shared_ptr<ActiveRequest>> result) {
+      out = std::move(result);
+      done.store(true);
+      done.notify_one();
+    };
+    Intake intake(
+        *model_, 1, 8, [&](std::shared_ptr<ActiveRequest> active) { finish(std::move(active)); },
+        [&](const std::shared_ptr<ActiveRequest>&, Error error) { finish(fail(std::move(error))); });
+    auto active = std::make_shared<ActiveRequest>();
+    active->request = std::move(request);
+    intake.push(std::move(active));
+    done.wait(false);
+    return out;
+  }
+  static Request with_tokens(std::vector<TokenId> tokens) {
+    Request request;
+    request.prompt = TokenPrompt{std::move(tokens)};
+    return request;
+  }
+
+  static std::unique_ptr<ServedModel> model_;
+};
+std::unique_ptr<ServedModel> IntakeTest::model_;
+
+TEST_F(IntakeTest, NamespacesAreKeyedAndUnambiguous) {
+  const std::vector<std::byte> secret(32, std::byte{1}), other(32, std::byte{2});
+  const auto bits = [&](std::span<const std::byte> key, std::string_view tenant, std::string_view salt) {
+    return cache_namespace(key, tenant, salt).bits;
+  };
+  EXPECT_EQ(bits(secret, "", ""), kv::CacheNamespace{}.bits);
+  EXPECT_EQ(bits(secret, "a", "b"), bits(secret, "a", "b"));
+  EXPECT_NE(bits(secret, "a", "b"), kv::CacheNamespace{}.bits);
+  EXPECT_NE(bits(secret, "a", "b"), bits(other, "a", "b"));
+  EXPECT_NE(bits(secret, "ab", ""), bits(secret, "a", "b"));
+  EXPECT_NE(bits(secret, "", "a"), bits(secret, "a", ""));
+}
+
+TEST_F(IntakeTest, FixesPromptLimitsAndSeed) {
+  Request request = with_tokens(random_tokens(1, 10));
+  request.seed = 77;
+  request.n_choices = 3;
+  const auto active = prepare(request);
+  ASSERT_TRUE(active) << active.error().to_string();
+  EXPECT_EQ((*active)->prompt, random_tokens(1, 10));
+  EXPECT_EQ((*active)->max_tokens, 54);  // the rest of the context
+  EXPECT_EQ((*active)->seed, 77u);
+  EXPECT_EQ((*active)->unfinished, 3);
+  EXPECT_EQ((*active)->usage.prompt_tokens, 10);
+
+  request.seed.reset();
+  request.max_tokens = 1000;
+  const auto first = prepare(request), second = prepare(request);
+  EXPECT_EQ((*first)->max_tokens, 54);
+  EXPECT_NE((*first)->seed, (*second)->seed);
+  request.max_tokens = 5;
+  EXPECT_EQ((*prepare(request))->max_tokens, 5);
+}
+
+TEST_F(IntakeTest, ContextExceededNamesBothNumbers) {
+  const auto refused = prepare(with_tokens(random_tokens(1, 64)));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kContextExceeded);
+  EXPECT_NE(refused.error().message.find("64 tokens"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(prepare(with_tokens(random_tokens(1, 63))));
+  Request scored = with_tokens(random_tokens(1, 64));  // nothing is generated, so it fits
+  scored.max_tokens = 0;
+  EXPECT_TRUE(prepare(scored));
+  scored.prompt = TokenPrompt{random_tokens(1, 100)};
+  const auto longer = prepare(scored);
+  ASSERT_FALSE(longer);
+  EXPECT_NE(longer.error().message.find("100 tokens"), std::string::npos) << longer.error().message;
+  EXPECT_NE(longer.error().message.find("64"), std::string::npos) << longer.error().message;
+}
+
+TEST_F(IntakeTest, BadRequestsNameTheField) {
+  const auto field_of = [](Request request) {
+    const auto result = prepare(std::move(request));
+    return result ? std::string("accepted") : result.error().where;
+  };
+  EXPECT_EQ(field_of(with_tokens({TokenId(5), TokenId(100000)})), "prompt");
+  EXPECT_EQ(field_of(with_tokens({TokenId(-1)})), "prompt");
+  EXPECT_EQ(field_of(with_tokens({})), "prompt");
+  Request request = with_tokens({TokenId(5)});
+  request.stop.token_ids = {TokenId(333)};
+  EXPECT_EQ(field_of(request), "stop_token_ids");
+  request = with_tokens({TokenId(5)});
+  request.sampling.logit_bias = {{TokenId(-2), 1.0f}};
+  EXPECT_EQ(field_of(request), "logit_bias");
+  request = with_tokens({TokenId(5)});
+  request.n_choices = 0;
+  EXPECT_EQ(field_of(request), "n");
+  request = with_tokens({TokenId(5)});
+  request.max_tokens = -1;
+  EXPECT_EQ(field_of(request), "max_tokens");
+}
+
+TEST_F(IntakeTest, ChatIsRenderedWithSpecialTokensAndOneBos) {
+  const ChatPrompt chat{R"([{"role":"user","content":"hi there"}])", {}, {}, ChatPrompt::GenerationPrompt::kAdd};
+  const auto tokens = tokenize_prompt(*model_, chat);
+  ASSERT_TRUE(tokens) << tokens.error().to_string();
+  EXPECT_EQ(model_->tokenizer.token_text(tokens->front()), "<|im_start|>");
+  EXPECT_EQ(std::ranges::count(*tokens, *model_->tokenizer.find_token("<|im_start|>")), 2);
+
+  const auto gemma = make("tiny-gemma3");  // its template writes BOS, and its tokenizer would add one
+  const auto gemma_tokens = tokenize_prompt(*gemma, chat);
+  ASSERT_TRUE(gemma_tokens) << gemma_tokens.error().to_string();
+  EXPECT_EQ(gemma_tokens->front(), *gemma->tokenizer.bos());
+  EXPECT_EQ(std::ranges::count(*gemma_tokens, *gemma->tokenizer.bos()), 1);
+}
+
+TEST_F(IntakeTest, TemplateErrorsAreTheClients) {
+  const auto strict = make("tiny-llama", "{{ raise_exception('roles must alternate') }}");
+  const ChatPrompt chat{R"([{"role":"user","content":"hi"}])", {}, {}, ChatPrompt::GenerationPrompt::kAdd};
+  const auto refused = tokenize_prompt(*strict, chat);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message.find("roles must alternate"), std::string::npos);
+}
+
+TEST_F(IntakeTest, EndTokensAreKnown) {
+  EXPECT_TRUE(std::ranges::find(model_->end_tokens, *model_->tokenizer.eos()) != model_->end_tokens.end());
+  for (const TokenId token : model_->end_tokens) EXPECT_TRUE(model_->tokenizer.is_end_of_generation(token));
+}
+
+TEST_F(IntakeTest, AFullQueueRefuses) {
+  std::atomic<int> n_ready{0}, n_refused{0};
+  std::atomic<bool> open{false};
+  {
+    Intake intake(
+        *model_, 1, 2,
+        [&](std::shared_ptr<ActiveRequest>) {
+          ++n_ready;
+          open.wait(false);
+        },
+        [&](const std::shared_ptr<ActiveRequest>&, Error error) {
+          EXPECT_EQ(error.code, ErrorCode::kOverloaded);
+          ++n_refused;
+        });
+    for (int i = 0; i < 10; ++i) {
+      auto active = std::make_shared<ActiveRequest>();
+      active->request = with_tokens({TokenId(5)});
+      intake.push(std::move(active));
+    }
+    EXPECT_GE(n_refused, 7);  // one is with the worker at most, two wait
+    open.store(true);
+    open.notify_all();
+  }
+  EXPECT_LE(n_ready, 3);
+}
+
+}  // namespace
+}  // namespace pagoda::engine

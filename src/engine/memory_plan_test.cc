@@ -1,0 +1,38 @@
+#include "engine/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace pagoda::engine {
+namespace {
+
+models::AttentionGroup group(int window, size_t block_bytes) {
+  models::AttentionGroup out;
+  out.window = window;
+  out.layout.block_bytes = block_bytes;
+  return out;
+}
+
+TEST(MemoryPlanTest, ContextsTakeWholeBlocks) {
+  const std::vector<models::AttentionGroup> groups{group(0, 1000)};
+  EXPECT_EQ(context_bytes(groups, 0, 256), 0u);
+  EXPECT_EQ(context_bytes(groups, 1, 256), 1000u);
+  EXPECT_EQ(context_bytes(groups, 32, 256), 1000u);
+  EXPECT_EQ(context_bytes(groups, 33, 256), 2000u);
+}
+
+TEST(MemoryPlanTest, WindowsHoldTheirWindowAChunkAndABlock) {
+  const std::vector<models::AttentionGroup> groups{group(0, 1000), group(64, 10)};
+  EXPECT_EQ(context_bytes(groups, 64, 128), 2 * 1000u + 2 * 10u);
+  EXPECT_EQ(context_bytes(groups, 3200, 128), 100 * 1000u + 7 * 10u);
+}
+
+TEST(MemoryPlanTest, AQuarterOfMemoryAtMostSixteenContexts) {
+  EXPECT_EQ(kv_budget_bytes(std::nullopt, 100, 4000), 1000u);
+  EXPECT_EQ(kv_budget_bytes(std::nullopt, 100, 1 << 30), 1600u);
+  EXPECT_EQ(kv_budget_bytes(5, 100, 1 << 30), 5u);
+}
+
+TEST(MemoryPlanTest, TheMachineHasMemory) { EXPECT_GT(available_memory_bytes(), uint64_t{1} << 20); }
+
+}  // namespace
+}  // namespace pagoda::engine
