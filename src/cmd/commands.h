@@ -1,4 +1,5 @@
-// One function per command. Results go to stdout, everything else to stderr; an error is printed by main and ends with exit code 1.
+// One function per command. Results go to stdout, everything else to stderr; an error is printed by main and ends with exit code 1, or 2 where
+// its `where` is an option's name.
 #pragma once
 
 #include "base/error.h"

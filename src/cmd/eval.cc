@@ -13,7 +13,7 @@ namespace {
 
 Result<std::vector<TokenId>> tokens_of(const Options& options, const engine::EngineConfig& config) {
   if (options.ids_file.empty() == options.file.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "give either --ids FILE or --text FILE");
+    return fail(Error{ErrorCode::kInvalidArgument, "give either token ids or a text", "--ids or --text"});
   }
   const std::string& path = options.ids_file.empty() ? options.file : options.ids_file;
   TRY_ASSIGN(const std::string text, read_text(path));
@@ -34,8 +34,8 @@ Status eval(const Options& options) {
   TRY_ASSIGN(const auto runner, engine::StepRunner::create(config, clock));
   TRY_ASSIGN(const engine::Evaluation result, engine::evaluate(*runner, tokens, kv_reuse, options.top_logits));
 
-  std::printf("{\"tokens\":%d,\"nll\":%.17g,\"ppl\":%.17g,\"logits_hash\":\"%s\"", result.n_tokens, result.nll, result.ppl,
-              to_hex(result.logits_hash).c_str());
+  std::printf("{\"tokens\":%d,\"nll\":%.17g,\"ppl\":%.17g,\"logits_hash\":\"%s\"", result.n_tokens, result.nll,
+              result.ppl, to_hex(result.logits_hash).c_str());
   if (options.top_logits > 0) {
     std::printf(",\"top_logits\":[");
     for (size_t i = 0; i < result.top_logits.size(); ++i) {

@@ -10,19 +10,25 @@ int main(int argc, char** argv) {
   const Parsed parsed = parse_options(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;
   const Options& options = parsed.options;
-  pagoda::start_log(options.log_level.c_str());
+  const char* quiet = options.command == Command::kServe ? "info" : "warn";
+  pagoda::start_log(options.log_level.empty() ? quiet : options.log_level.c_str());
 
   const pagoda::Status status = [&] {
     switch (options.command) {
-      case Command::kServe: return serve(options);
-      case Command::kRun: return run(options);
-      case Command::kTokenize: return tokenize(options);
-      case Command::kEval: return eval(options);
-      case Command::kInspect: return inspect(options);
+      case Command::kServe:
+        return serve(options);
+      case Command::kRun:
+        return run(options);
+      case Command::kTokenize:
+        return tokenize(options);
+      case Command::kEval:
+        return eval(options);
+      case Command::kInspect:
+        return inspect(options);
     }
     return pagoda::Status{};
   }();
   if (status) return 0;
   std::fprintf(stderr, "pagoda: %s\n", status.error().to_string().c_str());
-  return 1;
+  return status.error().where.starts_with("--") ? 2 : 1;  // an option's value is wrong; see engine_config
 }

@@ -1,7 +1,7 @@
 #include "cmd/model_path.h"
 
-#include <cstdlib>
 #include <toml++/toml.h>
+#include <cstdlib>
 
 #include "model_recipes.h"
 
@@ -22,13 +22,15 @@ Result<fs::path> find_model(const std::string& model) {
     if (const auto file = recipes["models"][model]["file"].value<std::string>()) {
       const fs::path path = model_folder() / *file;
       if (fs::is_regular_file(path, ignored)) return path;
-      return fail(ErrorCode::kNotFound, "model {} is not in {} yet: scripts/fetch_model {} gets it", model, model_folder().string(), model);
+      return fail(ErrorCode::kNotFound, "model {} is not in {} yet: scripts/fetch_model {} gets it", model,
+                  model_folder().string(), model);
     }
     for (const std::string& name : {model, model + ".gguf"}) {
       if (fs::is_regular_file(model_folder() / name, ignored)) return model_folder() / name;
     }
   }
-  return fail(ErrorCode::kNotFound, "no model {}: there is no such file, no such name in {}, and no recipe of that name", model,
+  return fail(ErrorCode::kNotFound,
+              "no model {}: there is no such file, no such name in {}, and no recipe of that name", model,
               model_folder().string());
 }
 

@@ -1,13 +1,14 @@
 #include "cmd/options.h"
 
+#include <toml++/toml.h>
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cmath>
 #include <functional>
 #include <iostream>
-#include <toml++/toml.h>
 
 #include "cmd/model_path.h"
+#include "cmd/read_file.h"
 #include "cmd/version.h"
 
 namespace pagoda::cmd {
@@ -17,13 +18,19 @@ struct CommandSpec {
   Command command;
   const char* name;
   const char* help;
+  const char* example;
 };
 constexpr std::array kCommands{
-    CommandSpec{Command::kServe, "serve", "Serve MODEL over HTTP with an OpenAI-compatible API"},
-    CommandSpec{Command::kRun, "run", "Answer PROMPT once, or chat in the terminal without one"},
-    CommandSpec{Command::kTokenize, "tokenize", "Print the token ids of TEXT as a JSON array"},
-    CommandSpec{Command::kEval, "eval", "Print loss, perplexity and logits hash of a text or of token ids, as JSON"},
-    CommandSpec{Command::kInspect, "inspect", "Say what a GGUF file holds, and what it would take to serve it"},
+    CommandSpec{Command::kServe, "serve", "Serve MODEL over HTTP with an OpenAI-compatible API",
+                "pagoda serve smollm2 --port 8000 --kv-memory 2G"},
+    CommandSpec{Command::kRun, "run", "Answer PROMPT (or what is piped in) once, or chat in the terminal without one",
+                "pagoda run smollm2 \"Why is the sky blue?\" --temperature 0.7"},
+    CommandSpec{Command::kTokenize, "tokenize", "Print the token ids of TEXT as a JSON array",
+                "pagoda tokenize smollm2 \"Hello world\""},
+    CommandSpec{Command::kEval, "eval", "Print loss, perplexity and logits hash of a text or of token ids, as JSON",
+                "pagoda eval smollm2 --text book.txt --kv-format bf16"},
+    CommandSpec{Command::kInspect, "inspect", "Say what a GGUF file holds, and whether it can be served",
+                "pagoda inspect model.gguf --json"},
 };
 
 // Which commands take an option.
@@ -43,29 +50,32 @@ struct OptionSpec {
 };
 
 template <typename T>
-auto value(T Options::*field, const char* type) {
+auto value(T Options::* field, const char* type) {
   return [field, type](CLI::App& app, Options& options, const char* names, const char* help) {
     return app.add_option(names, options.*field, help)->capture_default_str()->option_text(type);
   };
 }
-auto choice(std::string Options::*field, std::vector<std::string> choices) {
+auto choice(std::string Options::* field, std::vector<std::string> choices) {
   return [field, choices](CLI::App& app, Options& options, const char* names, const char* help) {
     std::string text;
     for (const std::string& c : choices) text += (text.empty() ? "" : "|") + c;
-    return app.add_option(names, options.*field, help)->capture_default_str()->check(CLI::IsMember(choices))->option_text(text);
+    return app.add_option(names, options.*field, help)
+        ->capture_default_str()
+        ->check(CLI::IsMember(choices))
+        ->option_text(text);
   };
 }
-auto number(int Options::*field, int low, int high) {
+auto number(int Options::* field, int low, int high) {
   return [=](CLI::App& app, Options& options, const char* names, const char* help) {
     return app.add_option(names, options.*field, help)->check(CLI::Range(low, high))->option_text("N");
   };
 }
-auto real(float Options::*field, float low, float high) {
+auto real(float Options::* field, float low, float high) {
   return [=](CLI::App& app, Options& options, const char* names, const char* help) {
     return app.add_option(names, options.*field, help)->check(CLI::Range(low, high))->option_text("X");
   };
 }
-auto flag(bool Options::*field) {
+auto flag(bool Options::* field) {
   return [field](CLI::App& app, Options& options, const char* names, const char* help) {
     return app.add_flag(names, options.*field, help);
   };
@@ -75,40 +85,58 @@ auto flag(bool Options::*field) {
 const std::vector<OptionSpec>& option_table() {
   static const std::vector<OptionSpec> kTable{
       {"--config", kAll, "TOML file of options, by their long names", value(&Options::config_file, "FILE")},
-      {"-t,--threads", kComputes, "Compute threads (default: the cores this process may use)", number(&Options::threads, 1, 1024)},
-      {"-c,--ctx-size", kComputes, "Context, prompt and answer together, in tokens (default: what the model was trained for)",
+      {"-t,--threads", kComputes, "Compute threads (default: the cores this process may use)",
+       number(&Options::threads, 1, 1024)},
+      {"-c,--ctx-size", kComputes,
+       "Context, prompt and answer together, in tokens (default: what the model was trained for)",
        number(&Options::context_tokens, 64, 1 << 24)},
       {"--isa", kComputes, "Instruction set of the kernels: auto, ref, avx2, avx512", value(&Options::isa, "NAME")},
-      {"--arithmetic", kComputes, "What products are computed in: auto, int8, f32", value(&Options::arithmetic, "NAME")},
+      {"--arithmetic", kComputes, "What products are computed in: auto, int8, f32",
+       value(&Options::arithmetic, "NAME")},
       {"--kv-format", kComputes, "How K and V are stored (auto: q8, K of layers with a K bias in bf16)",
        choice(&Options::kv_format, {"auto", "q8", "bf16"})},
-      {"--kv-memory", kComputes, "Memory for K and V, e.g. 512M or 2G (default: a quarter of what is free, at most 16 contexts)",
+      {"--kv-memory", kComputes,
+       "Memory for K and V, e.g. 512M or 2G (default: a quarter of what is free, at most 16 contexts)",
        value(&Options::kv_memory, "BYTES")},
-      {"--kv-cache", kRuns | kEvals, "off: compute the whole prefix again for every token", choice(&Options::kv_cache, {"on", "off"})},
-      {"--step-tokens", kComputes, "Rows computed together in one step, at most (default 256)", number(&Options::step_tokens, 16, 8192)},
-      {"--chunk", kComputes, "Tokens of one prefill chunk, at most (default: what the step has left)", number(&Options::chunk_tokens, 1, 8192)},
-      {"--chat-template", kServes | kRuns, "Jinja file to use instead of the model's own chat template", value(&Options::chat_template, "FILE")},
+      {"--kv-cache", kRuns | kEvals, "off: compute the whole prefix again for every token",
+       choice(&Options::kv_cache, {"on", "off"})},
+      {"--step-tokens", kComputes, "Rows computed together in one step, at most (default 256)",
+       number(&Options::step_tokens, 16, 8192)},
+      {"--chunk", kComputes, "Tokens of one prefill chunk, at most (default: what the step has left)",
+       number(&Options::chunk_tokens, 1, 8192)},
+      {"--chat-template", kServes | kRuns, "Jinja file to use instead of the model's own chat template",
+       value(&Options::chat_template, "FILE")},
       {"--host", kServes, "Address to listen on", value(&Options::host, "ADDRESS")},
       {"--port", kServes, "Port to listen on; 0: any free one, which is printed", value(&Options::port, "PORT")},
       {"--alias", kServes, "Name to serve the model under (default: the file's name)", value(&Options::alias, "NAME")},
       {"--strict-model", kServes, "Refuse requests that name another model", flag(&Options::strict_model)},
       {"--cors-origin", kServes, "Allow browsers from this origin, or *", value(&Options::cors_origin, "ORIGIN")},
-      {"--max-queued", kServes, "Requests that may wait; more get 429 (default 512)", number(&Options::max_queued, 1, 1 << 20)},
-      {"--log-level", kServes | kRuns | kEvals, "What goes to stderr", choice(&Options::log_level, {"debug", "info", "warn", "error"})},
+      {"--max-queued", kServes, "Requests that may wait; more get 429 (default 512)",
+       number(&Options::max_queued, 1, 1 << 20)},
+      {"--log-level", kAll, "What goes to stderr (default: info for serve, warn for the others)",
+       choice(&Options::log_level, {"debug", "info", "warn", "error"})},
       {"--system", kRuns, "System prompt of the chat", value(&Options::system, "TEXT")},
-      {"-n,--max-tokens", kRuns, "Tokens to generate, at most (default: the rest of the context)", number(&Options::max_tokens, 1, 1 << 24)},
-      {"--temperature", kRuns, "Sampling temperature; 0: always the likeliest token (default 1)", real(&Options::temperature, 0, 100)},
-      {"--top-k", kRuns, "Sample among the K likeliest tokens; 0: all (default 0)", number(&Options::top_k, 0, 1 << 24)},
-      {"--top-p", kRuns, "Sample among the likeliest tokens of this total probability (default 1)", real(&Options::top_p, 0, 1)},
-      {"--min-p", kRuns, "Sample among tokens at least this likely, relative to the likeliest (default 0)", real(&Options::min_p, 0, 1)},
+      {"-n,--max-tokens", kRuns, "Tokens to generate, at most (default: the rest of the context)",
+       number(&Options::max_tokens, 1, 1 << 24)},
+      {"--temperature", kRuns, "Sampling temperature; 0: always the likeliest token (default 1)",
+       real(&Options::temperature, 0, 100)},
+      {"--top-k", kRuns, "Sample among the K likeliest tokens; 0: all (default 0)",
+       number(&Options::top_k, 0, 1 << 24)},
+      {"--top-p", kRuns, "Sample among the likeliest tokens of this total probability (default 1)",
+       real(&Options::top_p, 0, 1)},
+      {"--min-p", kRuns, "Sample among tokens at least this likely, relative to the likeliest (default 0)",
+       real(&Options::min_p, 0, 1)},
       {"--seed", kRuns, "Seed of the sampling (default: a new one each time)", value(&Options::seed, "N")},
       {"--raw", kRuns, "Continue PROMPT as it stands, without the chat template", flag(&Options::raw)},
       {"--file", kTokenizes, "Tokenize this file's bytes", value(&Options::file, "FILE")},
-      {"--bos", kTokenizes, "Begin-of-text token (auto: as the model says)", choice(&Options::bos, {"auto", "on", "off"})},
+      {"--bos", kTokenizes, "Begin-of-text token (auto: as the model says)",
+       choice(&Options::bos, {"auto", "on", "off"})},
       {"--parse-special", kTokenizes, "Turn texts of special tokens into those tokens", flag(&Options::parse_special)},
       {"--text", kEvals, "Evaluate this file's text", value(&Options::file, "FILE")},
-      {"--ids", kEvals, "Evaluate these token ids: integers separated by blanks, commas or newlines", value(&Options::ids_file, "FILE")},
-      {"--top-logits", kEvals, "Also print the N largest logits of the last position", number(&Options::top_logits, 0, 1 << 20)},
+      {"--ids", kEvals, "Evaluate these token ids: integers separated by blanks, commas or newlines",
+       value(&Options::ids_file, "FILE")},
+      {"--top-logits", kEvals, "Also print the N largest logits of the last position",
+       number(&Options::top_logits, 0, 1 << 20)},
       {"--json", kAll, "Print the result as JSON", flag(&Options::json)},
   };
   return kTable;
@@ -120,7 +148,8 @@ std::string long_name(const OptionSpec& spec) {
 }
 
 // The config file as arguments that stand before the command line's own, so that those win.
-Result<std::vector<std::string>> config_arguments(const std::string& path, Command command) {
+Result<std::vector<std::string>> config_arguments(const Options& options) {
+  const std::string& path = options.config_file;
   toml::table table;
   try {
     table = toml::parse_file(path);
@@ -130,9 +159,14 @@ Result<std::vector<std::string>> config_arguments(const std::string& path, Comma
   std::vector<std::string> arguments;
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
-    const auto spec = std::find_if(option_table().begin(), option_table().end(), [&](const OptionSpec& s) { return long_name(s) == name; });
-    if (spec == option_table().end() || name == "config") return fail(ErrorCode::kInvalidArgument, "{}: unknown option \"{}\"", path, name);
-    if ((spec->commands & bit(command)) == 0) continue;  // one file may serve several commands
+    if (name == "model" && !options.model.empty()) continue;
+    const auto spec = std::find_if(option_table().begin(), option_table().end(),
+                                   [&](const OptionSpec& s) { return long_name(s) == name; });
+    if ((spec == option_table().end() && name != "model") || name == "config") {
+      return fail(ErrorCode::kInvalidArgument, "{}: unknown option \"{}\"", path, name);
+    }
+    if (name != "model" && (spec->commands & bit(options.command)) == 0)
+      continue;  // one file may serve several commands
     if (const auto on = node.value_exact<bool>()) {
       arguments.push_back(fmt::format("--{}={}", name, *on ? "true" : "false"));
     } else if (const auto text = node.value<std::string>()) {
@@ -142,7 +176,8 @@ Result<std::vector<std::string>> config_arguments(const std::string& path, Comma
     } else if (const auto fraction = node.value<double>()) {
       arguments.push_back(fmt::format("--{}={}", name, *fraction));
     } else {
-      return fail(ErrorCode::kInvalidArgument, "{}: option \"{}\" must be a string, a number or true/false", path, name);
+      return fail(ErrorCode::kInvalidArgument, "{}: option \"{}\" must be a string, a number or true/false", path,
+                  name);
     }
   }
   return arguments;
@@ -166,9 +201,13 @@ struct Parser {
   explicit Parser(Options& options) {
     app.set_version_flag("--version", std::string("pagoda ") + kVersion);
     app.require_subcommand(1);
+    app.footer(
+        "pagoda COMMAND --help lists a command's options. MODEL is a GGUF file or a name, as smollm2; see "
+        "models/recipes.toml.");
     app.get_formatter()->column_width(34);
     for (size_t i = 0; i < kCommands.size(); ++i) {
       commands[i] = app.add_subcommand(kCommands[i].name, kCommands[i].help);
+      commands[i]->footer(std::string("Example: ") + kCommands[i].example);
       add_options(*commands[i], kCommands[i], options);
     }
   }
@@ -188,29 +227,65 @@ struct Parser {
         if (positional != nullptr && positional->count() > 0) options.has_text = true;
       }
     }
-    if (!options.model.empty()) return std::nullopt;
-    std::cerr << "pagoda: which model? Name a GGUF file or a model of the model folder; see --help\n";
-    return 2;
+    return std::nullopt;
   }
 };
 
+// A cell of a Markdown table.
+std::string cell(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, 1, '\\');
+  return text;
+}
+
 }  // namespace
+
+std::string options_markdown() {
+  Options options;
+  Parser parser(options);
+  std::string out =
+      "# Commands and options\n\n"
+      "Written by `pagoda help-markdown`. A config file (`--config FILE`, TOML) takes the long names as keys, without "
+      "dashes; one file may hold\n"
+      "options of several commands, each takes its own. The command line wins over the file, the file over the "
+      "default.\n";
+  for (size_t i = 0; i < kCommands.size(); ++i) {
+    out += fmt::format("\n## pagoda {}\n\n{}.\n\n```sh\n{}\n```\n\n| option | value | meaning |\n|---|---|---|\n",
+                       kCommands[i].name, kCommands[i].help, kCommands[i].example);
+    for (const CLI::Option* option : parser.commands[i]->get_options()) {
+      if (option->get_name(false, true) == "-h,--help") continue;
+      const std::string fallback = option->get_default_str();
+      out +=
+          fmt::format("| `{}` | {} | {}{} |\n", option->get_name(true, true), cell(option->get_option_text()),
+                      cell(option->get_description()), fallback.empty() ? "" : fmt::format(" (default {})", fallback));
+    }
+  }
+  return out;
+}
 
 Parsed parse_options(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   Parsed parsed;
-  parsed.exit_code = Parser(parsed.options).parse(arguments, parsed.options);
-  if (parsed.exit_code || parsed.options.config_file.empty()) return parsed;
-
-  const auto config = config_arguments(parsed.options.config_file, parsed.options.command);
-  if (!config) {
-    std::cerr << "pagoda: " << config.error().to_string() << "\n";
-    parsed.exit_code = 2;
+  if (arguments == std::vector<std::string>{"help-markdown"}) {
+    std::cout << options_markdown();
+    parsed.exit_code = 0;
     return parsed;
   }
-  arguments.insert(arguments.begin() + 1, config->begin(), config->end());
-  parsed.options = {};
   parsed.exit_code = Parser(parsed.options).parse(arguments, parsed.options);
+  if (!parsed.exit_code && !parsed.options.config_file.empty()) {
+    const auto config = config_arguments(parsed.options);
+    if (!config) {
+      std::cerr << "pagoda: " << config.error().to_string() << "\n";
+      parsed.exit_code = 2;
+      return parsed;
+    }
+    arguments.insert(arguments.begin() + 1, config->begin(), config->end());
+    parsed.options = {};
+    parsed.exit_code = Parser(parsed.options).parse(arguments, parsed.options);
+  }
+  if (!parsed.exit_code && parsed.options.model.empty()) {
+    std::cerr << "pagoda: which model? Name a GGUF file or a model of the model folder; see --help\n";
+    parsed.exit_code = 2;
+  }
   return parsed;
 }
 
@@ -231,7 +306,9 @@ Result<uint64_t> parse_bytes(const std::string& text) {
     }
   }
   const std::string units = "KMGT";
-  const size_t power = unit.empty() ? 0 : unit.size() == 1 ? units.find(static_cast<char>(std::toupper(unit[0]))) + 1 : 0;
+  const size_t power = unit.empty()       ? 0
+                       : unit.size() == 1 ? units.find(static_cast<char>(std::toupper(unit[0]))) + 1
+                                          : 0;
   const double bytes = number * std::pow(1024.0, static_cast<double>(power));
   if (end == 0 || (!unit.empty() && power == 0) || !(bytes >= 0) || bytes > 0x1p62) {
     return fail(ErrorCode::kInvalidArgument, "\"{}\" is not a size; write e.g. 512M, 2G or a number of bytes", text);
@@ -239,17 +316,40 @@ Result<uint64_t> parse_bytes(const std::string& text) {
   return static_cast<uint64_t>(bytes);
 }
 
+namespace {
+
+// The value, or its error with the option's name: a usage error (options.h).
+template <typename T>
+Result<T> named(const char* option, Result<T> result) {
+  if (!result) result.error().where = option;
+  return result;
+}
+
+Result<kernels::Isa> isa_of(const std::string& name) {
+  Result<kernels::Isa> isa = named("--isa", kernels::parse_isa(name));
+  if (isa || isa.error().code != ErrorCode::kUnsupported) return isa;
+  std::string names;
+  for (const kernels::Isa other : kernels::supported_isas())
+    names.append(names.empty() ? "" : ", ").append(to_string(other));
+  return fail(Error{ErrorCode::kUnsupported, fmt::format("this CPU lacks {}; it has {}", name, names), "--isa"});
+}
+
+}  // namespace
+
 Result<engine::EngineConfig> engine_config(const Options& options) {
   engine::EngineConfig config;
   TRY_ASSIGN(config.model_path, find_model(options.model));
-  TRY_ASSIGN(config.isa, kernels::parse_isa(options.isa));
-  TRY_ASSIGN(config.arithmetic, kernels::parse_arithmetic(options.arithmetic));
+  TRY_ASSIGN(config.isa, isa_of(options.isa));
+  TRY_ASSIGN(config.arithmetic, named("--arithmetic", kernels::parse_arithmetic(options.arithmetic)));
+  if (!options.chat_template.empty()) {
+    TRY_ASSIGN(config.chat_template, named("--chat-template", read_text(options.chat_template)));
+  }
   config.served_name = options.alias;
   config.kv_format = options.kv_format;
   config.kv_reuse = options.kv_cache == "on" ? engine::KvReuse::kOn : engine::KvReuse::kOff;
   if (options.context_tokens > 0) config.context_tokens = options.context_tokens;
   if (options.kv_memory != "auto") {
-    TRY_ASSIGN(config.kv_memory_bytes, parse_bytes(options.kv_memory));
+    TRY_ASSIGN(config.kv_memory_bytes, named("--kv-memory", parse_bytes(options.kv_memory)));
   }
   config.n_threads = options.threads;
   config.step_tokens = options.step_tokens;

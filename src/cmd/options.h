@@ -16,8 +16,8 @@ enum class Command : uint8_t { kServe, kRun, kTokenize, kEval, kInspect };
 
 struct Options {
   Command command = Command::kServe;
-  std::string model;          // path, or a name in the model folder
-  std::string text;           // positional: run's prompt, tokenize's text
+  std::string model;  // path, or a name in the model folder
+  std::string text;   // positional: run's prompt, tokenize's text
   bool has_text = false;
   std::string config_file;
 
@@ -40,7 +40,7 @@ struct Options {
   bool strict_model = false;
   std::string cors_origin;
   std::string chat_template;  // path of a file
-  std::string log_level = "info";
+  std::string log_level;      // empty: info for serve, warn else
 
   // run
   std::string system;
@@ -53,7 +53,7 @@ struct Options {
   bool raw = false;
 
   // tokenize, eval
-  std::string file;           // --file, --text
+  std::string file;  // --file, --text
   std::string ids_file;
   std::string bos = "auto";
   bool parse_special = false;
@@ -69,7 +69,11 @@ struct Parsed {
 };
 Parsed parse_options(int argc, char** argv);
 
-// The options as the engine wants them: the model found, names parsed, sizes in bytes.
+// docs/options.md, from the table; `pagoda help-markdown` prints it.
+std::string options_markdown();
+
+// The options as the engine wants them: the model found, names parsed, files read, sizes in bytes.
+// Errors: what is wrong with an option has its name, with dashes, as Error::where.
 Result<engine::EngineConfig> engine_config(const Options& options);
 
 // "512M", "2G", "1.5GiB", "1000000": K, M, G are powers of 1,024.

@@ -1,16 +1,36 @@
-#include "base/log.h"
+#include <cstdio>
+
+#include "api/json_text.h"
 #include "cmd/commands.h"
-#include "cmd/read_file.h"
 #include "cmd/version.h"
 #include "serve/server.h"
 
 namespace pagoda::cmd {
+namespace {
+
+// One line that works when pasted.
+void say_ready(const Options& options, const engine::ModelInfo& model, const std::string& url) {
+  const std::string name = api::json_string(model.name);
+  if (options.json) {
+    std::printf("{\"url\":\"%s\",\"model\":%s}\n", url.c_str(), name.c_str());
+  } else if (model.has_chat_template) {
+    std::printf(
+        "%s is ready at %s/v1. Try: curl %s/v1/chat/completions -H 'Content-Type: application/json' "
+        "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
+        model.name.c_str(), url.c_str(), url.c_str());
+  } else {
+    std::printf(
+        "%s is ready at %s/v1. Try: curl %s/v1/completions -H 'Content-Type: application/json' "
+        "-d '{\"prompt\":\"Once upon a time\",\"max_tokens\":32}'\n",
+        model.name.c_str(), url.c_str(), url.c_str());
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
 
 Status serve(const Options& options) {
-  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
-  if (!options.chat_template.empty()) {
-    TRY_ASSIGN(config.chat_template, read_text(options.chat_template));
-  }
+  TRY_ASSIGN(const engine::EngineConfig config, engine_config(options));
   TRY_ASSIGN(const auto engine, engine::Engine::create(config));
   serve::ServeOptions serving;
   serving.host = options.host;
@@ -19,7 +39,7 @@ Status serve(const Options& options) {
   serving.cors_origin = options.cors_origin;
   serving.version = kVersion;
   TRY_ASSIGN(const auto server, serve::Server::create(*engine, serving));
-  LOG_INFO("serving {} at {}/v1", engine->models().front().name, server->url());
+  say_ready(options, engine->models().front(), server->url());
   server->run();
   return {};
 }
