@@ -52,7 +52,9 @@ struct OptionSpec {
 template <typename T>
 auto value(T Options::* field, const char* type) {
   return [field, type](CLI::App& app, Options& options, const char* names, const char* help) {
-    return app.add_option(names, options.*field, help)->capture_default_str()->option_text(type);
+    CLI::Option* option = app.add_option(names, options.*field, help)->option_text(type);
+    if (std::string_view(help).find("(default") == std::string_view::npos) option->capture_default_str();
+    return option;
   };
 }
 auto choice(std::string Options::* field, std::vector<std::string> choices) {
@@ -90,10 +92,11 @@ const std::vector<OptionSpec>& option_table() {
       {"-c,--ctx-size", kComputes,
        "Context, prompt and answer together, in tokens (default: what the model was trained for)",
        number(&Options::context_tokens, 64, 1 << 24)},
-      {"--isa", kComputes, "Instruction set of the kernels: auto, ref, avx2, avx512", value(&Options::isa, "NAME")},
+      {"--isa", kComputes, "Instruction set of the kernels: auto (the best this CPU has), ref, avx2, avx512",
+       value(&Options::isa, "NAME")},
       {"--arithmetic", kComputes, "What products are computed in: auto, int8, f32",
        value(&Options::arithmetic, "NAME")},
-      {"--kv-format", kComputes, "How K and V are stored (auto: q8, K of layers with a K bias in bf16)",
+      {"--kv-format", kComputes, "How K and V are stored; auto: q8, but K in bf16 in layers with a K bias",
        choice(&Options::kv_format, {"auto", "q8", "bf16"})},
       {"--kv-memory", kComputes,
        "Memory for K and V, e.g. 512M or 2G (default: a quarter of what is free, at most 16 contexts)",
@@ -268,6 +271,12 @@ Parsed parse_options(int argc, char** argv) {
   if (arguments == std::vector<std::string>{"help-markdown"}) {
     std::cout << options_markdown();
     parsed.exit_code = 0;
+    return parsed;
+  }
+  const auto is_command = [&](const CommandSpec& command) { return arguments[0] == command.name; };
+  if (!arguments.empty() && !arguments[0].starts_with("-") && std::ranges::none_of(kCommands, is_command)) {
+    std::cerr << "pagoda: there is no command \"" << arguments[0] << "\"; see pagoda --help\n";
+    parsed.exit_code = 2;
     return parsed;
   }
   parsed.exit_code = Parser(parsed.options).parse(arguments, parsed.options);
