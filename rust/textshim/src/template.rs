@@ -164,8 +164,9 @@ fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else { break };
-        let (before, tag) = (&rest[..start], &rest[start..start + length + 2]);
+        let Some(length) = rest[start + 2..].find("%}") else { break };
+        let end = start + 2 + length + 2;
+        let (before, tag) = (&rest[..start], &rest[start..end]);
         out.push_str(before);
         let word = tag[2..tag.len() - 2].trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
         match word {
@@ -173,7 +174,7 @@ fn without_generation_tags(source: &str) -> String {
             "endgeneration" => out.push_str(&tag.replacen("endgeneration", "endif", 1)),
             _ => out.push_str(tag),
         }
-        rest = &rest[start + length + 2..];
+        rest = &rest[end..];
     }
     out.push_str(rest);
     out
@@ -183,7 +184,8 @@ fn failure(error: Error) -> Failure {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(e) = cause {
         if let Some(Raised(message)) = e.downcast_ref::<Raised>() {
-            return Failure::InvalidArgument(message.clone());
+            let given = if message.is_empty() { "the chat template refused these messages" } else { message };
+            return Failure::InvalidArgument(given.to_string());
         }
         cause = e.source();
     }
