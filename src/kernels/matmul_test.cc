@@ -82,7 +82,7 @@ TEST_P(Matmul, IsTheSameBitsOnEveryInstructionSet) {
   for (const int n_cols : {smallest_cols(), 3 * smallest_cols(), 512}) {
     for (const int n_rows : {1, 15, 16, 17, 100}) {
       for (const int batch : {1, 2, 3, 5, 7, 8, 9, 16, 17, 33}) {
-        if (n_rows == 100 && batch > 3 && batch < 17) continue;
+        if (n_rows != 16 && batch != 1 && batch != 7 && batch != 33) continue;
         Activations x = random_activations(batch, n_cols, static_cast<uint32_t>(n_cols + batch));
         expect_same_bits({GetParam().dtype, n_rows, n_cols}, x);
       }

@@ -87,6 +87,7 @@ struct F32Job {
   Range rows;
   MatmulOutput out;
   int panel;
+  int panels_end;  // of the call
   Range cells;
   const float* weights;  // [kPanels][kF32ChunkFloats]
 };
@@ -126,10 +127,11 @@ template <tensor::DType kType, int kPanels>
 void f32_panels(const tensor::PanelMatrix& w, F32Job job, float* weights) {
   const int n_cells = w.n_cols / tensor::kCellCols;
   constexpr int kChunk = kF32ChunkCells;
+  const size_t ahead = job.panel + kPanels < job.panels_end ? kPanels * w.panel_bytes : 0;
   for (int begin = 0; begin < n_cells; begin += kChunk) {
     job.cells = {begin, begin + kChunk < n_cells ? begin + kChunk : n_cells};
     for (int p = 0; p < kPanels; ++p) {
-      dequantize_cells<kType>(w.panel(job.panel + p), w.n_cols, job.cells, kPanels * w.panel_bytes,
+      dequantize_cells<kType>(w.panel(job.panel + p), w.n_cols, job.cells, ahead,
                               weights + static_cast<size_t>(p) * kF32ChunkFloats);
     }
     int row = job.rows.begin;
@@ -144,9 +146,8 @@ void matmul_f32(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x
                 std::byte* scratch) {
   auto* weights = reinterpret_cast<float*>(scratch);
   for (int begin = rows.begin; begin < rows.end; begin += kMatmulTileRows) {
-    F32Job job{&x,  {begin, begin + kMatmulTileRows < rows.end ? begin + kMatmulTileRows : rows.end},
-               out, panels.begin,
-               {},  weights};
+    const Range tile{begin, begin + kMatmulTileRows < rows.end ? begin + kMatmulTileRows : rows.end};
+    F32Job job{&x, tile, out, panels.begin, panels.end, {}, weights};
     for (; job.panel + kMatmulPanels <= panels.end; job.panel += kMatmulPanels) {
       f32_panels<kType, kMatmulPanels>(w, job, weights);
     }

@@ -55,7 +55,7 @@ struct Int8Tile {
   const float* d;       // [kRows, n_cells]
   const int32_t* sums;  // [kRows, n_cells * kPerCell]
   size_t n_cells;
-  size_t ahead;  // bytes to the panels that come next, which are asked for; 0: they have been
+  size_t ahead;  // bytes to the panels that come next, which are asked for; 0: nothing is
   PanelCursor at[kPanels];
   F32 acc[kPanels][kRows];
 
@@ -204,6 +204,7 @@ struct Int8Job {
   const int32_t* sums;  // of rows
   MatmulOutput out;
   int panel;
+  int panels_end;  // of the call
   size_t begin;
   size_t end;
   const std::byte* expanded;  // [kPanels][kChunkBytes], for CodeSource::kScratch
@@ -220,7 +221,8 @@ void int8_rows(const Int8Job& job, int row) {
   tile.d = job.x.d + at;
   tile.sums = job.sums + static_cast<size_t>(row - job.rows.begin) * n_cells * Sums<kType>::kPerCell;
   tile.n_cells = n_cells;
-  tile.ahead = row == job.rows.begin ? kPanels * job.w->panel_bytes : 0;
+  const bool asks = row == job.rows.begin && job.panel + kPanels < job.panels_end;
+  tile.ahead = asks ? kPanels * job.w->panel_bytes : 0;
 #pragma GCC unroll 8
   for (int p = 0; p < kPanels; ++p) {
     const std::byte* panel = job.w->panel(job.panel + p);
@@ -280,7 +282,7 @@ void matmul_int8(const tensor::PanelMatrix& w, Range panels, const MatmulInput& 
   for (int begin = rows.begin; begin < rows.end; begin += kMatmulTileRows) {
     const Range tile{begin, begin + kMatmulTileRows < rows.end ? begin + kMatmulTileRows : rows.end};
     if constexpr (Sums<kType>::kUsed) Sums<kType>::fill(x.quant, tile, sums);
-    Int8Job job{&w, x.quant, tile, sums, out, panels.begin, 0, 0, nullptr};
+    Int8Job job{&w, x.quant, tile, sums, out, panels.begin, panels.end, 0, 0, nullptr};
     if (kMatmulPanels == 1 || tile.size() >= kMatmulRows) {
       for (; job.panel + kMatmulPanels <= panels.end; job.panel += kMatmulPanels) {
         int8_panels<kType, kMatmulPanels>(job, scratch);
