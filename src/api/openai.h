@@ -29,6 +29,7 @@ struct OpenAiCall {
   enum class Delivery : uint8_t { kWhole, kStream } delivery = Delivery::kWhole;
   enum class UsageChunks : uint8_t { kNone, kLast, kEach } usage_chunks = UsageChunks::kNone;
   enum class TokenIds : uint8_t { kHidden, kShown } token_ids = TokenIds::kHidden;
+  enum class PromptLogprobs : uint8_t { kHidden, kShown } prompt_logprobs = PromptLogprobs::kHidden;  // vLLM's field
   std::string model;                      // as asked for; empty if it was not
   int n_choices = 1;                      // of each prompt
   std::vector<engine::Request> requests;  // one per prompt; choice j of prompt i is choices[i * n_choices + j]
@@ -51,12 +52,13 @@ class UsageSum {
   explicit UsageSum(const OpenAiCall& call);
   void add(int prompt, const engine::Event& event);
   engine::Usage total() const;
+  int prompt_tokens(int prompt) const { return prompts_[static_cast<size_t>(prompt)].usage.prompt_tokens; }
 
  private:
   struct PerPrompt {
     engine::Usage usage;
-    int heard_tokens = 0;  // the echoed prompt's too
-    int echoes = 0;        // choices that repeat the prompt
+    int heard_tokens = 0;  // the repeated prompt's too
+    int repeats = 0;       // choices that begin with the prompt's tokens: echo, prompt_logprobs
   };
   std::vector<PerPrompt> prompts_;
 };
@@ -74,12 +76,20 @@ class OpenAiAnswer {
  private:
   struct Choice {
     std::string text;
-    std::vector<TokenId> tokens;
+    std::vector<TokenId> tokens;  // the prompt's first where it is repeated, as in logprobs
     std::vector<engine::TokenLogprob> logprobs;
     engine::Finished finished;
   };
+  std::string choice_json(size_t index) const;
+  // ,"prompt_logprobs":[...] or nothing
+  std::string prompt_logprobs_json(size_t choice) const;
+  // How many entries of a choice's logprobs are the prompt's.
+  size_t n_prompt_entries(size_t choice) const;
+
   OpenAiCall::Kind kind_;
   OpenAiCall::TokenIds token_ids_;
+  OpenAiCall::PromptLogprobs prompt_logprobs_;
+  bool has_echo_;
   bool has_logprobs_;
   int n_choices_;
   std::vector<TokenId> stop_tokens_;  // that the client named

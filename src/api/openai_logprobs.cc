@@ -88,6 +88,32 @@ void append_chat_logprobs(std::string& out, std::span<const TokenLogprob> logpro
   out += R"(,"refusal":null})";
 }
 
+void append_prompt_logprobs(std::string& out, std::span<const TokenLogprob> logprobs) {
+  const auto append_entry = [&](TokenId token, std::string_view bytes, float logprob, size_t rank) {
+    if (out.back() != '{') out += ',';
+    out += fmt::format(R"("{}":{{"logprob":)", token.value);
+    append_json_float(out, logprob);
+    out += rank == 0 ? R"(,"rank":null)" : fmt::format(R"(,"rank":{})", rank);
+    out += R"(,"decoded_token":)";
+    append_json_string(out, bytes);
+    out += '}';
+  };
+  append_list(out, logprobs, [&](const TokenLogprob& token) {
+    if (!token.logprob) {
+      out += "null";
+      return;
+    }
+    out += '{';
+    bool has_chosen = false;
+    for (size_t i = 0; i < token.top.size(); ++i) {
+      has_chosen |= token.top[i].token == token.token;
+      append_entry(token.top[i].token, token.top[i].bytes, token.top[i].logprob, i + 1);
+    }
+    if (!has_chosen) append_entry(token.token, token.bytes, *token.logprob, 0);
+    out += '}';
+  });
+}
+
 size_t append_legacy_logprobs(std::string& out, std::span<const TokenLogprob> logprobs, size_t first_offset) {
   out += R"({"tokens":)";
   append_list(out, logprobs, [&](const TokenLogprob& token) { append_json_string(out, legacy_token(token.bytes)); });

@@ -13,6 +13,9 @@ namespace pagoda::api {
 // {"content":[{token,logprob,bytes,top_logprobs}],"refusal":null}
 void append_chat_logprobs(std::string& out, std::span<const engine::TokenLogprob> logprobs);
 
+// [null,{"<id>":{"logprob","rank","decoded_token"},...},...]: vLLM's shape; a rank is null where it is not among the alternatives.
+void append_prompt_logprobs(std::string& out, std::span<const engine::TokenLogprob> logprobs);
+
 // {"tokens","token_logprobs","top_logprobs","text_offset"}; offsets in characters, the first token's is first_offset. Returns the offset
 // after the last one.
 size_t append_legacy_logprobs(std::string& out, std::span<const engine::TokenLogprob> logprobs, size_t first_offset);

@@ -165,7 +165,7 @@ Status parse_completion_logprobs(const Fields& fields, Request& request) {
     TRY_ASSIGN(const auto logprobs, fields.integer("logprobs", 0, kMaxLogprobs));
     if (logprobs) request.logprobs = static_cast<int>(*logprobs);
   }
-  if (echo) request.prompt_logprobs = request.logprobs;
+  if (echo && !request.prompt_logprobs) request.prompt_logprobs = request.logprobs;
   return {};
 }
 

@@ -165,6 +165,13 @@ TEST(OpenAiParse, LmEvalHarness) {
   EXPECT_EQ(second.max_tokens, 0);
 }
 
+TEST(OpenAiParse, PromptLogprobs) {
+  EXPECT_EQ(chat_request(R"("prompt_logprobs":2)").prompt_logprobs, 2);
+  EXPECT_EQ(completion_request(R"("prompt_logprobs":0)").prompt_logprobs, 0);
+  EXPECT_EQ(completion_request(R"("echo":true,"logprobs":3)").prompt_logprobs, 3);
+  EXPECT_EQ(completion_request(R"("echo":true)").prompt_logprobs, std::nullopt);
+}
+
 TEST(OpenAiParse, PromptForms) {
   const auto texts = parse_completion(R"({"prompt":["a","b"],"n":2})");
   ASSERT_TRUE(texts);
@@ -218,7 +225,8 @@ TEST(OpenAiParse, NamesTheFieldOfAWrongValue) {
       {R"("tool_choice":"required")", "400 tool_choice"},
       {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "400 tool_choice"},
       {R"("guided_json":{"a":1})", "400 guided_json"},
-      {R"("prompt_logprobs":1)", "400 prompt_logprobs"},
+      {R"("prompt_logprobs":-1)", "400 prompt_logprobs"},
+      {R"("prompt_logprobs":1,"stream":true)", "400 prompt_logprobs"},
       {R"("use_beam_search":true)", "400 use_beam_search"},
       {R"("best_of":2)", "400 best_of"},
       {R"("audio":{"voice":"x"})", "400 audio"}};

@@ -81,7 +81,9 @@ bool asks_for_logprobs(const OpenAiCall& call) {
 
 UsageSum::UsageSum(const OpenAiCall& call) : prompts_(call.requests.size()) {
   for (size_t i = 0; i < prompts_.size(); ++i) {
-    if (call.requests[i].echo == engine::Echo::kPrompt) prompts_[i].echoes = call.requests[i].n_choices;
+    const engine::Request& request = call.requests[i];
+    const bool is_repeated = request.echo == engine::Echo::kPrompt || request.prompt_logprobs;
+    if (is_repeated) prompts_[i].repeats = request.n_choices;
   }
 }
 
@@ -91,7 +93,7 @@ void UsageSum::add(int prompt, const Event& event) {
     one.usage.prompt_tokens = accepted->prompt_tokens;
   } else if (const auto* delta = std::get_if<Delta>(&event)) {
     one.heard_tokens += static_cast<int>(delta->tokens.size());
-    one.usage.completion_tokens = std::max(0, one.heard_tokens - one.echoes * one.usage.prompt_tokens);
+    one.usage.completion_tokens = std::max(0, one.heard_tokens - one.repeats * one.usage.prompt_tokens);
   } else if (const auto* finished = std::get_if<Finished>(&event)) {
     one.usage = finished->usage;
   }
@@ -112,6 +114,8 @@ Usage UsageSum::total() const {
 OpenAiAnswer::OpenAiAnswer(const OpenAiCall& call, AnswerHead head)
     : kind_(call.kind),
       token_ids_(call.token_ids),
+      prompt_logprobs_(call.prompt_logprobs),
+      has_echo_(call.requests[0].echo == engine::Echo::kPrompt),
       has_logprobs_(asks_for_logprobs(call)),
       n_choices_(call.n_choices),
       stop_tokens_(call.requests[0].stop.token_ids),
@@ -133,30 +137,55 @@ void OpenAiAnswer::add(int prompt, const Event& event) {
   }
 }
 
+size_t OpenAiAnswer::n_prompt_entries(size_t choice) const {
+  if (prompt_logprobs_ == OpenAiCall::PromptLogprobs::kHidden) return 0;
+  const int prompt_tokens = usage_.prompt_tokens(static_cast<int>(choice) / n_choices_);
+  return std::min(choices_[choice].logprobs.size(), static_cast<size_t>(prompt_tokens));
+}
+
+std::string OpenAiAnswer::prompt_logprobs_json(size_t choice) const {
+  if (prompt_logprobs_ == OpenAiCall::PromptLogprobs::kHidden) return {};
+  std::string out = R"(,"prompt_logprobs":)";
+  append_prompt_logprobs(out, std::span(choices_[choice].logprobs).first(n_prompt_entries(choice)));
+  return out;
+}
+
+std::string OpenAiAnswer::choice_json(size_t index) const {
+  const bool is_chat = kind_ == Kind::kChat;
+  const Choice& choice = choices_[index];
+  const size_t n_hidden = has_echo_ ? 0 : n_prompt_entries(index);  // what only prompt_logprobs asked for
+  const auto logprobs = std::span(choice.logprobs).subspan(n_hidden);
+  std::string out = fmt::format(R"({{"index":{},)", index);
+  out += is_chat ? R"("message":{"role":"assistant","content":)" : R"("text":)";
+  append_json_string(out, choice.text);
+  if (is_chat) out += R"(,"refusal":null,"annotations":[]})";
+  out += R"(,"logprobs":)";
+  if (!has_logprobs_) {
+    out += "null";
+  } else if (is_chat) {
+    append_chat_logprobs(out, logprobs);
+  } else {
+    append_legacy_logprobs(out, logprobs, 0);
+  }
+  append_finish(out, choice.finished, stop_tokens_);
+  if (token_ids_ == OpenAiCall::TokenIds::kShown) {
+    append_token_ids(out, std::span(choice.tokens).subspan(std::min(n_hidden, choice.tokens.size())));
+  }
+  if (!is_chat) out += prompt_logprobs_json(index);
+  return out + "}";
+}
+
 std::string OpenAiAnswer::json() const {
   const bool is_chat = kind_ == Kind::kChat;
   std::string out = answer_prefix(head_, is_chat ? "chat.completion" : "text_completion");
   out += R"("choices":[)";
   for (size_t i = 0; i < choices_.size(); ++i) {
-    const Choice& choice = choices_[i];
-    out += fmt::format(R"({}{{"index":{},)", i == 0 ? "" : ",", i);
-    out += is_chat ? R"("message":{"role":"assistant","content":)" : R"("text":)";
-    append_json_string(out, choice.text);
-    if (is_chat) out += R"(,"refusal":null,"annotations":[]})";
-    out += R"(,"logprobs":)";
-    if (!has_logprobs_) {
-      out += "null";
-    } else if (is_chat) {
-      append_chat_logprobs(out, choice.logprobs);
-    } else {
-      append_legacy_logprobs(out, choice.logprobs, 0);
-    }
-    append_finish(out, choice.finished, stop_tokens_);
-    if (token_ids_ == OpenAiCall::TokenIds::kShown) append_token_ids(out, choice.tokens);
-    out += '}';
+    if (i > 0) out += ',';
+    out += choice_json(i);
   }
-  out += R"(],"usage":)" + usage_json(usage()) + "}";
-  return out;
+  out += R"(],"usage":)" + usage_json(usage());
+  if (is_chat) out += prompt_logprobs_json(0);
+  return out + "}";
 }
 
 // ---- streams -----------------------------------------------------------------------------------------------------------------

@@ -120,6 +120,32 @@ TEST(OpenAiRender, LegacyLogprobs) {
   EXPECT_EQ(json["top_logprobs"][2].size(), 1u);
 }
 
+TEST(OpenAiRender, PromptLogprobsComeApartFromTheAnswers) {
+  for (const auto kind : {OpenAiCall::Kind::kChat, OpenAiCall::Kind::kCompletion}) {
+    OpenAiCall call = call_of(kind);
+    call.prompt_logprobs = OpenAiCall::PromptLogprobs::kShown;
+    call.token_ids = OpenAiCall::TokenIds::kShown;
+    call.requests[0].prompt_logprobs = 1;
+    call.requests[0].logprobs = 0;
+    OpenAiAnswer answer(call, head_of("c"));
+    answer.add(0, Accepted{2});
+    Delta all = delta(0, "out", 3);  // the prompt's two and one of the answer, merged on the way
+    all.logprobs = {token("p", std::nullopt), token("q", -2.0f, {{TokenId(7), "x", -0.5f}}), token("out", -1.0f)};
+    answer.add(0, all);
+    EXPECT_EQ(answer.usage().completion_tokens, 1);
+    answer.add(0, finished(0, FinishReason::kLength, {2, 1, 0}));
+    const auto json = nlohmann::json::parse(answer.json());
+    const auto& choice = json["choices"][0];
+    const auto& shown = kind == OpenAiCall::Kind::kChat ? json["prompt_logprobs"] : choice["prompt_logprobs"];
+    EXPECT_EQ(
+        shown.dump(),
+        R"([null,{"1":{"decoded_token":"q","logprob":-2.0,"rank":null},"7":{"decoded_token":"x","logprob":-0.5,"rank":1}}])");
+    EXPECT_EQ(choice["token_ids"].size(), 1u);
+    const auto& own = kind == OpenAiCall::Kind::kChat ? choice["logprobs"]["content"] : choice["logprobs"]["tokens"];
+    EXPECT_EQ(own.size(), 1u);
+  }
+}
+
 TEST(OpenAiRender, StopReasonsAndTokenIds) {
   OpenAiCall call = call_of(OpenAiCall::Kind::kCompletion, 1, 2);
   call.token_ids = OpenAiCall::TokenIds::kShown;

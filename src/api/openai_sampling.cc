@@ -139,16 +139,11 @@ Status refuse_unbuilt(const Fields& fields) {
                                    "allowed_token_ids",
                                    "logits_processors",
                                    "prompt_embeds",
-                                   "prompt_logprobs",
                                    "kv_transfer_params",
                                    "audio"};
   for (const char* name : kUnbuilt) {
     const Json* value = fields.find(name);
     if (value == nullptr || *value == false || *value == "" || (value->is_structured() && value->empty())) continue;
-    if (std::string_view(name) == "prompt_logprobs") {
-      return unsupported_field(name,
-                               "prompt_logprobs is not supported; /v1/completions with echo and logprobs gives them");
-    }
     return unsupported_field(name, fmt::format("{} is not supported by this server", name));
   }
   for (const char* name : {"tool_choice", "function_call"}) {
@@ -205,6 +200,15 @@ Status parse_shared_fields(const Fields& fields, OpenAiCall& call, Request& requ
     return invalid_field("cache_salt", "cache_salt must have from 1 to 1024 characters");
   }
   request.cache_salt = std::move(salt).value_or("");
+
+  TRY_ASSIGN(const auto prompt_logprobs, fields.integer("prompt_logprobs", 0, kMaxLogprobs));
+  if (prompt_logprobs && call.delivery == OpenAiCall::Delivery::kStream) {
+    return invalid_field("prompt_logprobs", "prompt_logprobs are not available in a stream");
+  }
+  if (prompt_logprobs) {
+    request.prompt_logprobs = static_cast<int>(*prompt_logprobs);
+    call.prompt_logprobs = OpenAiCall::PromptLogprobs::kShown;
+  }
   return {};
 }
 

@@ -138,6 +138,20 @@ def test_echo_with_logprobs_as_evaluation_harnesses_ask(client):
     assert longer.text.startswith(scored.text)
 
 
+def test_prompt_logprobs_in_vllms_shape(client):
+    ids = [5, 6, 7, 8]
+    extra = {"prompt_logprobs": 2, "return_token_ids": True, "ignore_eos": True}
+    answer = client.completions.create(model="m", prompt=ids, max_tokens=3, logprobs=1, extra_body=extra, **GREEDY)
+    choice = answer.choices[0]
+    shown = choice.model_extra["prompt_logprobs"]
+    assert len(shown) == 4 and shown[0] is None and all(str(i) in entry for i, entry in zip(ids[1:], shown[1:]))
+    assert len(choice.logprobs.tokens) == 3 == len(choice.model_extra["token_ids"])
+    scored = client.completions.create(model="m", prompt=ids, max_tokens=0, logprobs=2, echo=True).choices[0].logprobs
+    assert [entry[str(i)]["logprob"] for i, entry in zip(ids[1:], shown[1:])] == scored.token_logprobs[1:]
+    talk = chat(client, "hello", max_tokens=2, extra_body={"prompt_logprobs": 0})
+    assert len(talk.model_extra["prompt_logprobs"]) == talk.usage.prompt_tokens
+
+
 def test_stop_strings(client):
     text = chat(client, "hello", max_tokens=40, **GREEDY).choices[0].message.content
     assert len(text) > 12, text
