@@ -14,7 +14,7 @@ REAL = {  # name in models/recipes.toml: name of the values file
     "gemma3": "gemma-3-270m-q4_k_m",
 }
 ARITHMETICS = ("f32", "int8")
-KV_FORMATS = ("bf16", "q8")
+KV_FORMATS = ("bf16", "auto")  # auto: q8, K of layers with a K bias in bf16
 ISAS = ("ref", "avx2", "avx512")
 
 

@@ -57,7 +57,7 @@ def test_same_bits_without_cache(pagoda, tiny_models, model, arithmetic):
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("model", REAL)
 def test_same_bits_of_real_models(pagoda, real_model, model, arithmetic):
-    path, numerics = real_model(model), numerics_options(arithmetic, "q8")
+    path, numerics = real_model(model), numerics_options(arithmetic, "auto")
     vector_isas = isa_variants(pagoda, path, ISAS[1:])
     ids = prompt_ids(model, "beagle")
     assert different(pagoda, path, ids, numerics, VARIANTS + vector_isas) == {}
