@@ -1,7 +1,8 @@
 """Results against the numpy reference (values/*.json).
 
 f32 arithmetic and bf16 KV: top-20 logits within 0.5 % of the logit range (0.1 % for the generated models, whose reference
-rounds its KV to bf16 too), mean loss within 0.2 %; int8 arithmetic: loss within 1 %; with the default KV format (q8) 1 % more. The logits hashes of the generated models are committed and hold on every ISA.
+rounds its KV to bf16 too), mean loss within 0.2 %; int8 arithmetic: loss within 1 %; with the default KV format (q8) 1 %
+more. The logits hashes of the generated models are committed and hold on every ISA.
 """
 
 import pytest
