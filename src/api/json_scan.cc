@@ -69,6 +69,8 @@ int json_depth(std::string_view text, int limit) {
 
 std::optional<std::string_view> raw_member(std::string_view object_text, std::string_view name) {
   std::optional<std::string_view> found;
+  if (object_text.starts_with("\xef\xbb\xbf"))
+    object_text.remove_prefix(3);  // a byte order mark, which the parser skips too
   size_t at = skip_blanks(object_text, 0);
   if (at >= object_text.size() || object_text[at] != '{') return found;
   ++at;

@@ -38,7 +38,9 @@ void check(const Result<OpenAiCall>& call, std::string_view body) {
   }
   CHECK(!call->requests.empty());
   if (const auto* chat = std::get_if<pagoda::engine::ChatPrompt>(&call->requests[0].prompt)) {
-    CHECK(nlohmann::json::parse(chat->messages_json).is_array());
+    const auto sent = nlohmann::json::parse(body)["messages"];
+    const auto passed_on = nlohmann::json::parse(chat->messages_json);
+    CHECK(passed_on.is_array() && passed_on.size() == sent.size());
     CHECK(chat->template_kwargs_json.empty() || nlohmann::json::parse(chat->template_kwargs_json).is_object());
   }
   render(*call, body);

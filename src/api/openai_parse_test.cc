@@ -271,6 +271,12 @@ TEST(OpenAiParse, MessagesTravelAsWritten) {
   EXPECT_EQ(chat_prompt(*call).generation_prompt, ChatPrompt::GenerationPrompt::kOmit);
 }
 
+TEST(OpenAiParse, AByteOrderMarkIsSkipped) {
+  const auto call = parse_chat("\xef\xbb\xbf" + chat_with(""));
+  ASSERT_TRUE(call);
+  EXPECT_EQ(chat_prompt(*call).messages_json, R"([{"role":"user","content":"hi"}])");
+}
+
 TEST(OpenAiParse, DeveloperIsSystemAndNullContentIsEmpty) {
   const auto call = parse_chat(
       R"({"messages":[{"role":"developer","content":"d"},{"role":"assistant","content":null},{"role":"assistant","content":null,"tool_calls":[]}]})");
