@@ -30,8 +30,8 @@ struct AttentionWork {
 };
 
 struct GroupBatch {
-  std::vector<kv::BlockId> blocks;    // the sequences' tables, one after another
-  std::vector<int> table_begin;       // [n_sequences + 1], into blocks
+  std::vector<kv::BlockId> blocks;  // the sequences' tables, one after another
+  std::vector<int> table_begin;     // [n_sequences + 1], into blocks
   std::vector<AttentionWork> work;
 };
 
@@ -47,12 +47,12 @@ struct SampleRow {
 
 struct Batch {
   kv::ModelId model;
-  std::vector<TokenId> tokens;        // [n_rows]
-  std::vector<int32_t> positions;     // [n_rows]
-  std::vector<uint16_t> adapters;     // [n_rows] 0 = none
+  std::vector<TokenId> tokens;     // [n_rows]
+  std::vector<int32_t> positions;  // [n_rows]
+  std::vector<uint16_t> adapters;  // [n_rows] 0 = none
   std::vector<SequenceRows> sequences;
-  std::vector<GroupBatch> groups;     // by attention group of the model
-  std::vector<SampleRow> samples;     // rows in ascending order
+  std::vector<GroupBatch> groups;  // by attention group of the model
+  std::vector<SampleRow> samples;  // rows in ascending order
 
   int n_rows() const { return static_cast<int>(tokens.size()); }
 };

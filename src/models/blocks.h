@@ -24,10 +24,10 @@ struct Norm {
 };
 
 struct Attention {
-  Linear q;          // [n_heads d, embed]
-  Linear k, v;       // [n_kv_heads d, embed]
-  Linear o;          // [embed, n_heads d]
-  Norm q_norm;       // [d] over each head, before rope; or absent
+  Linear q;     // [n_heads d, embed]
+  Linear k, v;  // [n_kv_heads d, embed]
+  Linear o;     // [embed, n_heads d]
+  Norm q_norm;  // [d] over each head, before rope; or absent
   Norm k_norm;
   int group = 0;           // attention group: which block table
   int layer_in_group = 0;  // where in the group's blocks
@@ -35,15 +35,15 @@ struct Attention {
 };
 
 struct GatedMlp {
-  Linear gate, up;   // [ffn, embed]
-  Linear down;       // [embed, ffn]
+  Linear gate, up;  // [ffn, embed]
+  Linear down;      // [embed, ffn]
   kernels::Activation activation = kernels::Activation::kSilu;
 };
 
 // Layers that keep the same tokens: one block table, one size class, one work list.
 struct AttentionGroup {
-  int window = 0;            // tokens a query sees, itself included; 0 = all
-  std::vector<int> layers;   // of the model, ascending
+  int window = 0;           // tokens a query sees, itself included; 0 = all
+  std::vector<int> layers;  // of the model, ascending
   kv::GroupLayout layout;
 };
 

@@ -19,14 +19,14 @@ class Workspace {
 
   int max_rows = 0;
   int max_samples = 0;
-  float* x = nullptr;            // [max_rows, embed_dim] the residual stream
-  float* h = nullptr;            // [max_rows, embed_dim] normalized input, or a block's output before its norm
-  float* qkv = nullptr;          // [max_rows, (n_heads + 2 n_kv_heads) head_dim]; attention writes its result over q
-  float* gate = nullptr;         // [max_rows, ffn_dim]
-  float* up = nullptr;           // [max_rows, ffn_dim]
-  float* logits = nullptr;       // [max_samples, vocab_size]
-  float* rope[2] = {};           // [max_rows, rope_dim] cos and sin, global and local layers
-  int8_t* quant_q = nullptr;     // int8 form of a matmul's input, of any width
+  float* x = nullptr;         // [max_rows, embed_dim] the residual stream
+  float* h = nullptr;         // [max_rows, embed_dim] normalized input, or a block's output before its norm
+  float* qkv = nullptr;       // [max_rows, (n_heads + 2 n_kv_heads) head_dim]; attention writes its result over q
+  float* gate = nullptr;      // [max_rows, ffn_dim]
+  float* up = nullptr;        // [max_rows, ffn_dim]
+  float* logits = nullptr;    // [max_samples, vocab_size]
+  float* rope[2] = {};        // [max_rows, rope_dim] cos and sin, global and local layers
+  int8_t* quant_q = nullptr;  // int8 form of a matmul's input, of any width
   float* quant_d = nullptr;
   int16_t* quant_sums = nullptr;
   std::vector<std::byte*> worker_scratch;  // [n_workers], enough for one matmul or attention call

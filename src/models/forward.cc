@@ -102,7 +102,8 @@ void Forward::embed(const Linear& embedding, float scale) {
   const int n = config_.embed_dim;
   by_rows(n_rows_, [&](Range rows) {
     for (int row = rows.begin; row < rows.end; ++row) {
-      k_.gather_row(embedding.weight, batch_.tokens[static_cast<size_t>(row)].value, w_.x + static_cast<size_t>(row) * n);
+      k_.gather_row(embedding.weight, batch_.tokens[static_cast<size_t>(row)].value,
+                    w_.x + static_cast<size_t>(row) * n);
     }
     if (scale != 1.0f) k_.scale(w_.x, n, scale, n, rows);
   });
@@ -164,8 +165,9 @@ void Forward::rotate_and_store(const Attention& layer) {
   by_rows(n_rows_, [&](Range rows) {
     norm_heads(layer.q_norm, w_.qkv, config_.n_heads, rows);
     norm_heads(layer.k_norm, w_.qkv + q_dim_, config_.n_kv_heads, rows);
-    k_.rope[static_cast<int>(config_.rope.style)](w_.qkv, qkv_dim_, config_.n_heads + config_.n_kv_heads, d, config_.rope.dim,
-                                                  w_.rope[static_cast<int>(layer.rope)], plan_.row_index.data(), rows);
+    k_.rope[static_cast<int>(config_.rope.style)](w_.qkv, qkv_dim_, config_.n_heads + config_.n_kv_heads, d,
+                                                  config_.rope.dim, w_.rope[static_cast<int>(layer.rope)],
+                                                  plan_.row_index.data(), rows);
     int sequence = 0;
     for (int row = rows.begin; row < rows.end; ++row) {
       while (row >= batch_.sequences[static_cast<size_t>(sequence)].rows.end) ++sequence;
@@ -257,7 +259,8 @@ void Forward::head(const Norm& norm, const Linear& output, float softcap) {
     if (softcap == 0.0f) return;
     const int begin = panels.begin * tensor::kPanelRows;
     const int end = std::min(panels.end * tensor::kPanelRows, vocab);
-    for (int i = 0; i < n_samples; ++i) k_.softcap(w_.logits + static_cast<size_t>(i) * vocab + begin, end - begin, softcap);
+    for (int i = 0; i < n_samples; ++i)
+      k_.softcap(w_.logits + static_cast<size_t>(i) * vocab + begin, end - begin, softcap);
   });
 }
 

@@ -30,13 +30,13 @@ struct ForwardPlan {
   // Per group, one tile per AttentionWork: its rows as kernels want them (a row is a (token, query head of the KV head) pair).
   struct Tile {
     int sequence = 0;
-    int first = 0;   // into row_offset and position
+    int first = 0;  // into row_offset and position
     int n_rows = 0;
   };
   std::vector<std::vector<Tile>> tiles;
   std::vector<uint32_t> row_offset;  // in floats, of the KV head's first query head in Workspace::qkv
   std::vector<int32_t> position;
-  std::vector<int32_t> row_index;    // 0, 1, 2 ...: rows of the step's rope tables
+  std::vector<int32_t> row_index;  // 0, 1, 2 ...: rows of the step's rope tables
 };
 
 class Forward {
@@ -54,7 +54,7 @@ class Forward {
 
  private:
   template <typename Fn>
-  void by_rows(int n_rows, Fn&& fn);    // fn(rows) on each worker's share
+  void by_rows(int n_rows, Fn&& fn);  // fn(rows) on each worker's share
   template <typename Fn>
   void by_panels(int n_panels, int grain, Fn&& fn);  // fn(panels, worker)
 
@@ -64,7 +64,8 @@ class Forward {
   void rotate_and_store(const Attention& layer);
   void attend(const Attention& layer);
   void project_into_x(const Linear& linear, kernels::MatmulInput input, const Norm& post);
-  void multiply(const Linear& linear, kernels::Range panels, const kernels::MatmulInput& input, float* y, int ld_y, int worker);
+  void multiply(const Linear& linear, kernels::Range panels, const kernels::MatmulInput& input, float* y, int ld_y,
+                int worker);
   kernels::MatmulInput input_of(const float* x, int ld, int n_cols) const;
   void quantize(const float* x, int ld, kernels::Range rows, kernels::Range cols, int n_cols);
 

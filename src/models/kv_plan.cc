@@ -4,7 +4,8 @@
 
 namespace pagoda::models {
 
-Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config, std::string_view format) {
+Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config,
+                                                std::string_view format) {
   if (format != "auto" && format != "q8" && format != "bf16") {
     return fail(ErrorCode::kInvalidArgument, "unknown KV format \"{}\"; there are auto, q8, bf16", format);
   }
@@ -16,7 +17,8 @@ Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const
 
   AttentionGroup global{.window = 0, .layers = {}, .layout = {}};
   AttentionGroup local{.window = config.sliding_window, .layers = {}, .layout = {}};
-  for (int layer = 0; layer < config.n_layers; ++layer) (config.is_local(layer) ? local : global).layers.push_back(layer);
+  for (int layer = 0; layer < config.n_layers; ++layer)
+    (config.is_local(layer) ? local : global).layers.push_back(layer);
 
   std::vector<AttentionGroup> groups;
   for (AttentionGroup* group : {&global, &local}) {

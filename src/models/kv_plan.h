@@ -14,6 +14,7 @@ namespace pagoda::models {
 // One group of global layers and, for models with a sliding window, one of local layers.
 // `format`: "bf16"; "q8"; "auto": q8, but K in bf16 in layers with a K bias (its outliers cost int8 too much; Qwen2.5).
 // Errors: kInvalidArgument for another name, listing these.
-Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config, std::string_view format);
+Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config,
+                                                std::string_view format);
 
 }  // namespace pagoda::models

@@ -20,19 +20,22 @@ std::string shape_text(std::span<const int64_t> shape) {
 
 std::string layer_tensor(int layer, std::string_view name) { return fmt::format("blk.{}.{}", layer, name); }
 
-Loader::Loader(const weights::Gguf& gguf, weights::ModelConfig config, std::vector<AttentionGroup> groups, ThreadPool& pool)
+Loader::Loader(const weights::Gguf& gguf, weights::ModelConfig config, std::vector<AttentionGroup> groups,
+               ThreadPool& pool)
     : gguf_(gguf), pool_(pool), weights_{std::move(config), std::move(groups), {}, 0} {}
 
 Result<const weights::TensorInfo*> Loader::tensor(const std::string& name, std::span<const int64_t> shape) {
   const weights::TensorInfo* info = gguf_.find(name);
   if (info == nullptr) return fail(ErrorCode::kBadFile, "tensor {} is missing from {}", name, gguf_.name());
   if (!std::ranges::equal(info->shape(), shape)) {
-    return fail(gguf_.error_at(ErrorCode::kBadFile, *info,
-                               fmt::format("tensor {} has shape {}, expected {}", name, weights::shape_string(*info), shape_text(shape))));
+    return fail(gguf_.error_at(
+        ErrorCode::kBadFile, *info,
+        fmt::format("tensor {} has shape {}, expected {}", name, weights::shape_string(*info), shape_text(shape))));
   }
   if (!info->dtype) {
-    return fail(gguf_.error_at(ErrorCode::kUnsupported, *info,
-                               fmt::format("tensor {} has type {}, which is not supported", name, tensor::gguf_type_name(info->gguf_type))));
+    return fail(gguf_.error_at(
+        ErrorCode::kUnsupported, *info,
+        fmt::format("tensor {} has type {}, which is not supported", name, tensor::gguf_type_name(info->gguf_type))));
   }
   used_.insert(name);
   return info;
@@ -81,7 +84,9 @@ Result<Norm> Loader::head_norm(const std::string& name, Part part) {
   return Norm{weight, config().rms_eps};
 }
 
-Result<Linear> Loader::embedding() { return linear("token_embd", config().vocab_size, config().embed_dim, Part::kAbsent); }
+Result<Linear> Loader::embedding() {
+  return linear("token_embd", config().vocab_size, config().embed_dim, Part::kAbsent);
+}
 
 Result<Linear> Loader::output(const Linear& embedding) {
   if (gguf_.find("output.weight") == nullptr) return embedding;
@@ -124,9 +129,10 @@ Result<LoadedWeights> Loader::finish() {
   for (const weights::TensorInfo& info : gguf_.tensors()) {
     // Read as rope factors by read_model_config.
     if (info.name == "rope_freqs.weight" || used_.contains(info.name)) continue;
-    return fail(gguf_.error_at(ErrorCode::kUnsupported, info,
-                               fmt::format("tensor {} is not part of architecture {} as Pagoda knows it: the model would answer wrongly",
-                                           info.name, to_string(config().architecture))));
+    return fail(gguf_.error_at(
+        ErrorCode::kUnsupported, info,
+        fmt::format("tensor {} is not part of architecture {} as Pagoda knows it: the model would answer wrongly",
+                    info.name, to_string(config().architecture))));
   }
   return std::move(weights_);
 }

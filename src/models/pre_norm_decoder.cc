@@ -15,7 +15,7 @@ class PreNormDecoder final : public Model {
     Linear embedding;  // [vocab, embed]
     std::vector<Layer> layers;
     Norm output_norm;
-    Linear output;     // [vocab, embed]; the embedding itself where the file has no output
+    Linear output;  // [vocab, embed]; the embedding itself where the file has no output
   };
 
   PreNormDecoder(LoadedWeights weights, Parts parts) : Model(std::move(weights)), parts_(std::move(parts)) {}

@@ -22,9 +22,12 @@ double yarn_ramp(const weights::RopeConfig& config, int pair) {
 
 double scaled(const weights::RopeConfig& config, int pair, double frequency) {
   switch (config.scaling) {
-    case weights::RopeScaling::kNone: return frequency;
-    case weights::RopeScaling::kLinear: return frequency / config.factor;
-    case weights::RopeScaling::kLlama3: return frequency / config.freq_factors[static_cast<size_t>(pair)];
+    case weights::RopeScaling::kNone:
+      return frequency;
+    case weights::RopeScaling::kLinear:
+      return frequency / config.factor;
+    case weights::RopeScaling::kLlama3:
+      return frequency / config.freq_factors[static_cast<size_t>(pair)];
     case weights::RopeScaling::kYarn: {
       const double keep = config.ext_factor * yarn_ramp(config, pair);
       return frequency * (keep + (1 - keep) / config.factor);
