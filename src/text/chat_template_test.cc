@@ -241,15 +241,36 @@ TEST(ChatTemplate, BadTemplatesDoNotCompile) {
 }
 
 TEST(ChatTemplate, HostileTemplatesEnd) {
-  for (const std::string_view source : {
-           "{% for a in range(99999) %}{% for b in range(99999) %}{{ a * b }}{% endfor %}{% endfor %}",
-           "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ "
-           "ns.s }}",
-           "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
-       }) {
+  const std::string_view sources[] = {
+      "{% for a in range(99999) %}{% for b in range(99999) %}{{ a * b }}{% endfor %}{% endfor %}",
+      "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s "
+      "}}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}{{ ns.l | tojson "
+      "}}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+      "{% set ns = namespace() %}{% set ns.self = ns %}{{ ns }}",
+      "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+      "{{ '{:>999999999}'.format(1) }}",
+  };
+  for (const std::string_view source : sources) {
     const auto text = compiled(source).render("[]", "");
     ASSERT_FALSE(text) << source;
     EXPECT_NE(text.error().code, ErrorCode::kInternal) << text.error().message;
+  }
+}
+
+TEST(ChatTemplate, DeeplyNestedSourcesDoNotCompile) {
+  const auto repeated = [](std::string_view part, int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text += part;
+    return text;
+  };
+  for (const std::string& source :
+       {"{{ " + repeated("-", 50'000) + "1 }}", "{{ 1" + repeated("+1", 50'000) + " }}", repeated("{% if 1 %}", 10'000),
+        "{% if 1 %}" + repeated("{% elif 1 %}", 9'000) + "{% endif %}", repeated("x", 200'000)}) {
+    const auto t = ChatTemplate::compile(source, "", "");
+    ASSERT_FALSE(t);
+    EXPECT_EQ(t.error().code, ErrorCode::kUnsupported);
   }
 }
 

@@ -1,4 +1,5 @@
 //! The C interface of textshim.h: pointers become slices here, failures become codes, panics stop here.
+mod guard;
 mod messages;
 mod python;
 mod template;

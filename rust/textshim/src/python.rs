@@ -212,7 +212,19 @@ pub fn unknown_method(state: &mut State, value: &Value, method: &str, args: &[Va
             return Ok(Value::from_iter(parts));
         }
     }
+    if let (Some(text), "format") = (value.as_str(), method) {
+        check_widths(text)?;
+    }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+}
+
+/// minijinja pads to any width that a format string names, without charging fuel.
+fn check_widths(format: &str) -> Result<(), Error> {
+    let long_number = format.as_bytes().windows(5).any(|w| w.iter().all(u8::is_ascii_digit));
+    if long_number {
+        return Err(Error::new(ErrorKind::InvalidOperation, "format: a width has more than four digits"));
+    }
+    Ok(())
 }
 
 const MONTHS: [&str; 12] = [

@@ -7,16 +7,16 @@ use minijinja::{context, Environment, Error, ErrorKind, State, UndefinedBehavior
 use serde_json::{json, Value as Json};
 
 use crate::messages::{shaped_messages, Arguments, Content, Shape};
-use crate::{python, Failure};
+use crate::{guard, python, Failure};
 
 /// Fuel bounds both time and memory: one unit per instruction and per 64 bytes created, so at most 640 MB of texts made in a render.
-/// minijinja 3.1 does not charge for lists joined lazily by `+`: a template that doubles a list 33 times is not stopped. Templates
-/// come from the operator (model file or command line), never from a request.
+/// What it does not see, guard.rs does.
 const FUEL: u64 = 10_000_000;
 /// A probe's conversation is tiny; a template that needs more than this for it is not worth asking.
 const PROBE_FUEL: u64 = 200_000;
 const MAX_RECURSION: usize = 100;
-const MAX_SOURCE_BYTES: usize = 1 << 20;
+/// The largest published templates have 40 KB; a longer one could nest values deeper than the stack is (guard.rs sees assignments).
+const MAX_SOURCE_BYTES: usize = 128 << 10;
 const NAME: &str = "chat_template";
 
 pub struct CompiledTemplate {
@@ -63,6 +63,8 @@ fn environment() -> Environment<'static> {
     env.set_fuel(Some(PROBE_FUEL));
     env.set_unknown_method_callback(python::unknown_method);
     env.add_filter("tojson", python::tojson);
+    env.add_filter(guard::GUARD_VARIABLE, guard::guard_variable);
+    env.add_filter(guard::GUARD_ATTRIBUTE, guard::guard_attribute);
     env.add_test("iterable", python::is_iterable);
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
@@ -74,9 +76,10 @@ impl CompiledTemplate {
         if source.len() > MAX_SOURCE_BYTES {
             return Err(Failure::Unsupported(format!("chat template is larger than {MAX_SOURCE_BYTES} bytes")));
         }
+        let source = guard::guarded_source(source).map_err(Failure::Unsupported)?;
         let mut environment = environment();
         environment
-            .add_template_owned(NAME, without_generation_tags(source))
+            .add_template_owned(NAME, source)
             .map_err(|e| Failure::Unsupported(one_line(&e)))?;
         let shape = Shape { content: Content::Text, arguments: Arguments::Object };
         let mut template = CompiledTemplate { environment, bos: bos.to_string(), eos: eos.to_string(), shape };
@@ -157,27 +160,6 @@ fn parsed(text: &str, what: &str, accepts: fn(&Json) -> bool) -> Result<Json, Fa
     } else {
         Err(Failure::InvalidArgument(format!("{what}: wrong JSON type")))
     }
-}
-
-/// transformers marks assistant spans for training with {% generation %}; rendering ignores it.
-fn without_generation_tags(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start + 2..].find("%}") else { break };
-        let end = start + 2 + length + 2;
-        let (before, tag) = (&rest[..start], &rest[start..end]);
-        out.push_str(before);
-        let word = tag[2..tag.len() - 2].trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
-        match word {
-            "generation" => out.push_str(&tag.replacen("generation", "if true", 1)),
-            "endgeneration" => out.push_str(&tag.replacen("endgeneration", "endif", 1)),
-            _ => out.push_str(tag),
-        }
-        rest = &rest[end..];
-    }
-    out.push_str(rest);
-    out
 }
 
 fn failure(error: Error) -> Failure {
