@@ -1,5 +1,8 @@
 #include "http/server.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -81,6 +84,15 @@ Result<tcp::acceptor> listen(asio::io_context& io, const HttpOptions& options) {
   return acceptor;
 }
 
+// Connections this process has descriptors for: with none left, nobody could be told why.
+size_t usable_connections(size_t wanted) {
+  constexpr size_t kOtherDescriptors = 64;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+  const auto available = static_cast<size_t>(limit.rlim_cur);
+  return std::min(wanted, available > 2 * kOtherDescriptors ? available - kOtherDescriptors : kOtherDescriptors);
+}
+
 // Says 503 to a connection there is no room for. One short write into an empty socket buffer.
 void turn_away(tcp::socket socket, const ConnectionContext& context) {
   const HttpResponse response = context.options.render_error(503, "too many connections");
@@ -98,6 +110,7 @@ class AsioServer final : public HttpServer {
  public:
   AsioServer(HttpOptions options, Router router) : context_(std::make_shared<ConnectionContext>()) {
     if (!options.render_error) options.render_error = default_error;
+    options.max_connections = usable_connections(options.max_connections);
     context_->common_headers = cors_headers(options.cors_origin);
     context_->options = std::move(options);
     context_->router = std::move(router);

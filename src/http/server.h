@@ -27,7 +27,7 @@ struct HttpOptions {
   int io_threads = 1;
   size_t max_body_bytes = 16 * 1024 * 1024;
   size_t max_head_bytes = 32 * 1024;
-  size_t max_connections = 1024;
+  size_t max_connections = 1024;                     // fewer if the process may not open that many files
   std::chrono::milliseconds head_timeout{10'000};    // from a request's first byte to its blank line
   std::chrono::milliseconds body_timeout{60'000};    // from there to its last byte
   std::chrono::milliseconds idle_timeout{75'000};    // between requests
