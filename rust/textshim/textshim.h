@@ -40,11 +40,11 @@ textshim_code textshim_template_compile(textshim_view source, textshim_view bos,
 void textshim_template_free(textshim_template* compiled);
 
 typedef struct {
-  textshim_view messages;         /* JSON array of objects */
-  textshim_view tools;            /* JSON array, or empty */
-  textshim_view extra;            /* JSON object of further variables, or empty */
-  int64_t now_s;                  /* for strftime_now */
-  int32_t add_generation_prompt;  /* 0 or 1 */
+  textshim_view messages;        /* JSON array of objects */
+  textshim_view tools;           /* JSON array, or empty */
+  textshim_view extra;           /* JSON object of further variables, or empty */
+  int64_t now_s;                 /* for strftime_now */
+  int32_t add_generation_prompt; /* 0 or 1 */
 } textshim_render_request;
 
 /* *text is the rendered prompt on TEXTSHIM_OK, else the message. */

@@ -61,21 +61,21 @@ std::string words(size_t n_bytes) {
 
 const char* model_of(const benchmark::State& state) { return state.range(0) == 0 ? "gpt2" : "llama"; }
 
-void BM_load(benchmark::State& state) {
+void load_vocabulary(benchmark::State& state) {
   const Generated generated(128'000);
   for (auto _ : state) benchmark::DoNotOptimize(Tokenizer::create(generated.vocabulary(model_of(state))));
   state.SetLabel(model_of(state));
 }
-BENCHMARK(BM_load)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+BENCHMARK(load_vocabulary)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
-void BM_encode(benchmark::State& state, const std::string& text) {
+void encode_text(benchmark::State& state, const std::string& text) {
   const auto tokenizer = Tokenizer::create(Generated(128'000).vocabulary(model_of(state)));
   for (auto _ : state) benchmark::DoNotOptimize(tokenizer->encode(text));
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * text.size()));
   state.SetLabel(model_of(state));
 }
-BENCHMARK_CAPTURE(BM_encode, words, words(1 << 20))->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(BM_encode, one_letter, std::string(1 << 20, 'a'))->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(encode_text, words, words(1 << 20))->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(encode_text, one_letter, std::string(1 << 20, 'a'))->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace pagoda::text

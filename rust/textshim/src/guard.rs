@@ -28,7 +28,9 @@ pub fn guarded_source(source: &str) -> Result<String, String> {
         out.push_str(text);
         let (end, code_bytes) = tag_end(tag_on);
         if code_bytes > MAX_TAG_CODE_BYTES {
-            return Err(format!("a tag of the chat template has more than {MAX_TAG_CODE_BYTES} bytes of code"));
+            return Err(format!(
+                "a tag of the chat template has more than {MAX_TAG_CODE_BYTES} bytes of code"
+            ));
         }
         let (tag, after) = tag_on.split_at(end);
         rest = after;
@@ -52,7 +54,9 @@ pub fn guarded_source(source: &str) -> Result<String, String> {
 }
 
 fn next_tag(text: &str) -> Option<usize> {
-    text.as_bytes().windows(2).position(|w| w[0] == b'{' && matches!(w[1], b'%' | b'{' | b'#'))
+    text.as_bytes()
+        .windows(2)
+        .position(|w| w[0] == b'{' && matches!(w[1], b'%' | b'{' | b'#'))
 }
 
 /// Where the tag that `text` starts with ends (the text's end if it is left open), and how much of it is code outside strings.
@@ -98,12 +102,18 @@ fn parts(tag: &str) -> (&str, &str, &str) {
     let is_sign = |c: char| c == '-' || c == '+';
     let lead = inner.chars().next().filter(|c| is_sign(*c)).map_or(0, |_| 1);
     let trail = inner[lead..].chars().last().filter(|c| is_sign(*c)).map_or(0, |_| 1);
-    (&inner[..lead], &inner[lead..inner.len() - trail], &inner[inner.len() - trail..])
+    (
+        &inner[..lead],
+        &inner[lead..inner.len() - trail],
+        &inner[inner.len() - trail..],
+    )
 }
 
 fn first_word(tag: &str) -> &str {
     let body = parts(tag).1.trim_start();
-    &body[..body.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(body.len())]
+    &body[..body
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(body.len())]
 }
 
 fn rewritten(tag: &str) -> String {
@@ -113,7 +123,11 @@ fn rewritten(tag: &str) -> String {
         "endgeneration" => body.replacen("endgeneration", "endif", 1),
         "set" => match assignment(body) {
             Some((target, value)) => {
-                let guard = if target.contains('.') { GUARD_ATTRIBUTE } else { GUARD_VARIABLE };
+                let guard = if target.contains('.') {
+                    GUARD_ATTRIBUTE
+                } else {
+                    GUARD_VARIABLE
+                };
                 format!("{target}=({value}) | {guard} ")
             }
             None => return tag.to_string(),
@@ -127,7 +141,9 @@ fn rewritten(tag: &str) -> String {
 fn assignment(body: &str) -> Option<(&str, &str)> {
     let equals = body.find('=')?;
     let target = &body[..equals];
-    let plain = target.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || matches!(c, '_' | '.' | ',' | '(' | ')'));
+    let plain = target
+        .chars()
+        .all(|c| c.is_alphanumeric() || c.is_whitespace() || matches!(c, '_' | '.' | ',' | '(' | ')'));
     // `{% set x | filter(a=1) %}` is a block: its target is not plain.
     (plain && !body[equals + 1..].starts_with('=')).then(|| (target, &body[equals + 1..]))
 }
@@ -170,7 +186,7 @@ fn check(state: &State, value: &Value, namespaces: Namespaces) -> Result<(), Err
             if namespaces == Namespaces::Refused {
                 return Err(refused("a namespace cannot hold a namespace"));
             }
-            continue;  // its attributes were checked when they were assigned
+            continue; // its attributes were checked when they were assigned
         }
         // Lists of unknown length come from lazy filters over checked values: they are left alone.
         let Some(length) = value.len() else { continue };
@@ -181,7 +197,11 @@ fn check(state: &State, value: &Value, namespaces: Namespaces) -> Result<(), Err
             return Err(refused("the value is too large"));
         }
         for item in value.try_iter()? {
-            let item = if value.kind() == ValueKind::Map { value.get_item(&item)? } else { item };
+            let item = if value.kind() == ValueKind::Map {
+                value.get_item(&item)?
+            } else {
+                item
+            };
             if item.as_object().is_some() {
                 pending.push((item, depth + 1));
             }
@@ -212,9 +232,18 @@ mod tests {
         for source in unchanged {
             assert_eq!(guarded_source(source).unwrap(), source);
         }
-        assert_eq!(guarded_source("{%- set x = 'a%}b' -%}é").unwrap(), "{%- set x =( 'a%}b' ) | guard_assigned_variable -%}é");
-        assert_eq!(guarded_source("{% set ns.a=b==c %}").unwrap(), "{% set ns.a=(b==c ) | guard_assigned_attribute %}");
-        assert_eq!(guarded_source("{%- generation +%}x{% endgeneration %}").unwrap(), "{%- if true +%}x{% endif %}");
+        assert_eq!(
+            guarded_source("{%- set x = 'a%}b' -%}é").unwrap(),
+            "{%- set x =( 'a%}b' ) | guard_assigned_variable -%}é"
+        );
+        assert_eq!(
+            guarded_source("{% set ns.a=b==c %}").unwrap(),
+            "{% set ns.a=(b==c ) | guard_assigned_attribute %}"
+        );
+        assert_eq!(
+            guarded_source("{%- generation +%}x{% endgeneration %}").unwrap(),
+            "{%- if true +%}x{% endif %}"
+        );
         assert!(guarded_source(&format!("{{{{ {}1 }}}}", "-".repeat(5000))).is_err());
         assert!(guarded_source(&format!("{{{{ '{}' }}}}", "-".repeat(5000))).is_ok());
     }

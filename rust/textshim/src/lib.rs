@@ -65,10 +65,18 @@ pub struct Text {
 impl Text {
     fn from(text: String) -> Text {
         if text.is_empty() {
-            return Text { data: std::ptr::null_mut(), size: 0, capacity: 0 };
+            return Text {
+                data: std::ptr::null_mut(),
+                size: 0,
+                capacity: 0,
+            };
         }
         let mut bytes = std::mem::ManuallyDrop::new(text.into_bytes());
-        Text { data: bytes.as_mut_ptr(), size: bytes.len(), capacity: bytes.capacity() }
+        Text {
+            data: bytes.as_mut_ptr(),
+            size: bytes.len(),
+            capacity: bytes.capacity(),
+        }
     }
 }
 

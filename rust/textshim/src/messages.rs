@@ -45,7 +45,9 @@ pub fn shaped_messages(text: &str, shape: Shape) -> Result<Json, Failure> {
 }
 
 fn shape_content(i: usize, message: &mut Map<String, Json>, content: Content) -> Result<(), Failure> {
-    let Some(value) = message.get_mut("content") else { return Ok(()) };
+    let Some(value) = message.get_mut("content") else {
+        return Ok(());
+    };
     if let Some(parts) = value.as_array() {
         if content == Content::Text {
             *value = Json::String(flattened(i, parts)?);
@@ -77,9 +79,13 @@ fn flattened(i: usize, parts: &[Json]) -> Result<String, Failure> {
 }
 
 fn shape_arguments(message: &mut Map<String, Json>, arguments: Arguments) {
-    let Some(calls) = message.get_mut("tool_calls").and_then(Json::as_array_mut) else { return };
+    let Some(calls) = message.get_mut("tool_calls").and_then(Json::as_array_mut) else {
+        return;
+    };
     for call in calls {
-        let Some(value) = call.pointer_mut("/function/arguments") else { continue };
+        let Some(value) = call.pointer_mut("/function/arguments") else {
+            continue;
+        };
         match (arguments, &*value) {
             (Arguments::Object, Json::String(text)) => {
                 if let Ok(object @ Json::Object(_)) = serde_json::from_str(text) {

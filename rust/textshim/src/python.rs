@@ -54,7 +54,10 @@ const MAX_JSON_DEPTH: usize = 256;
 impl Dump<'_, '_, '_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > MAX_JSON_DEPTH {
-            return Err(Error::new(ErrorKind::InvalidOperation, "value is nested too deeply for tojson"));
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "value is nested too deeply for tojson",
+            ));
         }
         self.charge()?;
         match value.kind() {
@@ -222,15 +225,37 @@ pub fn unknown_method(state: &mut State, value: &Value, method: &str, args: &[Va
 fn check_widths(format: &str) -> Result<(), Error> {
     let long_number = format.as_bytes().windows(5).any(|w| w.iter().all(u8::is_ascii_digit));
     if long_number {
-        return Err(Error::new(ErrorKind::InvalidOperation, "format: a width has more than four digits"));
+        return Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "format: a width has more than four digits",
+        ));
     }
     Ok(())
 }
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
-const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+const DAYS: [&str; 7] = [
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+];
 
 /// strftime in the C locale for the directives templates use; unknown ones are copied.
 pub fn strftime(now_s: i64, format: &str) -> String {
@@ -283,7 +308,11 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
@@ -301,7 +330,14 @@ mod tests {
 
     #[test]
     fn floats_print_as_python_does() {
-        for (value, text) in [(1.0, "1.0"), (0.1, "0.1"), (1e16, "1e+16"), (1.5e-7, "1.5e-07"), (-0.0, "-0.0"), (123456.75, "123456.75")] {
+        for (value, text) in [
+            (1.0, "1.0"),
+            (0.1, "0.1"),
+            (1e16, "1e+16"),
+            (1.5e-7, "1.5e-07"),
+            (-0.0, "-0.0"),
+            (123456.75, "123456.75"),
+        ] {
             assert_eq!(python_float(value), text);
         }
     }
@@ -309,7 +345,10 @@ mod tests {
     #[test]
     fn dates() {
         assert_eq!(strftime(0, "%d %B %Y %A %j"), "01 January 1970 Thursday 001");
-        assert_eq!(strftime(1_709_164_800, "%Y-%m-%d %a %b %H:%M:%S"), "2024-02-29 Thu Feb 00:00:00");
+        assert_eq!(
+            strftime(1_709_164_800, "%Y-%m-%d %a %b %H:%M:%S"),
+            "2024-02-29 Thu Feb 00:00:00"
+        );
         assert_eq!(strftime(-1, "%F %T %I%p %q"), "1969-12-31 23:59:59 11PM %q");
     }
 }

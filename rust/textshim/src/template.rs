@@ -74,16 +74,29 @@ fn environment() -> Environment<'static> {
 impl CompiledTemplate {
     pub fn compile(source: &str, bos: &str, eos: &str) -> Result<CompiledTemplate, Failure> {
         if source.len() > MAX_SOURCE_BYTES {
-            return Err(Failure::Unsupported(format!("chat template is larger than {MAX_SOURCE_BYTES} bytes")));
+            return Err(Failure::Unsupported(format!(
+                "chat template is larger than {MAX_SOURCE_BYTES} bytes"
+            )));
         }
         let source = guard::guarded_source(source).map_err(Failure::Unsupported)?;
         let mut environment = environment();
         environment
             .add_template_owned(NAME, source)
             .map_err(|e| Failure::Unsupported(one_line(&e)))?;
-        let shape = Shape { content: Content::Text, arguments: Arguments::Object };
-        let mut template = CompiledTemplate { environment, bos: bos.to_string(), eos: eos.to_string(), shape };
-        template.shape = Shape { content: template.probed_content(), arguments: template.probed_arguments() };
+        let shape = Shape {
+            content: Content::Text,
+            arguments: Arguments::Object,
+        };
+        let mut template = CompiledTemplate {
+            environment,
+            bos: bos.to_string(),
+            eos: eos.to_string(),
+            shape,
+        };
+        template.shape = Shape {
+            content: template.probed_content(),
+            arguments: template.probed_arguments(),
+        };
         template.environment.set_fuel(Some(FUEL));
         Ok(template)
     }
@@ -92,7 +105,8 @@ impl CompiledTemplate {
         let messages = shaped_messages(request.messages, self.shape)?;
         let tools = parsed(request.tools, "tools", Json::is_array)?;
         let extra = parsed(request.extra, "chat_template_kwargs", Json::is_object)?;
-        self.run(&messages, tools, extra, request.now_s, request.add_generation_prompt).map_err(failure)
+        self.run(&messages, tools, extra, request.now_s, request.add_generation_prompt)
+            .map_err(failure)
     }
 
     fn run(&self, messages: &Json, tools: Json, extra: Json, now_s: i64, prompt: bool) -> Result<String, Error> {
@@ -112,12 +126,17 @@ impl CompiledTemplate {
                 map.remove(reserved);
             }
         }
-        let variables = if extra.is_null() { given } else { context! { ..Value::from(Serde(extra)), ..given } };
+        let variables = if extra.is_null() {
+            given
+        } else {
+            context! { ..Value::from(Serde(extra)), ..given }
+        };
         self.environment.get_template(NAME)?.render(variables)
     }
 
     fn probe(&self, messages: Json) -> String {
-        self.run(&messages, Json::Null, Json::Null, 0, false).unwrap_or_default()
+        self.run(&messages, Json::Null, Json::Null, 0, false)
+            .unwrap_or_default()
     }
 
     /// Renders the same word as text and as a part. A template that takes only text prints a part list in Python's spelling,
@@ -142,7 +161,9 @@ impl CompiledTemplate {
             ])
         };
         let found = |text: String| text.contains("N33DLE");
-        if found(self.probe(conversation(json!({"N33DLE": 1})))) || !found(self.probe(conversation(json!("{\"N33DLE\": 1}")))) {
+        if found(self.probe(conversation(json!({"N33DLE": 1}))))
+            || !found(self.probe(conversation(json!("{\"N33DLE\": 1}"))))
+        {
             Arguments::Object
         } else {
             Arguments::Text
@@ -166,7 +187,11 @@ fn failure(error: Error) -> Failure {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(e) = cause {
         if let Some(Raised(message)) = e.downcast_ref::<Raised>() {
-            let given = if message.is_empty() { "the chat template refused these messages" } else { message };
+            let given = if message.is_empty() {
+                "the chat template refused these messages"
+            } else {
+                message
+            };
             return Failure::InvalidArgument(given.to_string());
         }
         cause = e.source();

@@ -23,14 +23,21 @@ static std::string unescaped(const std::string& line) {
       continue;
     }
     switch (line[++i]) {
-      case 'n': out += '\n'; break;
-      case 'r': out += '\r'; break;
-      case 't': out += '\t'; break;
+      case 'n':
+        out += '\n';
+        break;
+      case 'r':
+        out += '\r';
+        break;
+      case 't':
+        out += '\t';
+        break;
       case 'x':
         out += static_cast<char>(std::stoi(line.substr(i + 1, 2), nullptr, 16));
         i += 2;
         break;
-      default: out += line[i];
+      default:
+        out += line[i];
     }
   }
   return out;
@@ -38,8 +45,8 @@ static std::string unescaped(const std::string& line) {
 
 static std::string ids(const llama_vocab* vocab, const std::string& text, bool parse_special) {
   std::vector<llama_token> tokens(3 * text.size() + 16);  // an invalid byte can become three tokens
-  const int n = llama_tokenize(vocab, text.data(), static_cast<int>(text.size()), tokens.data(), static_cast<int>(tokens.size()),
-                               llama_vocab_get_add_bos(vocab), parse_special);
+  const int n = llama_tokenize(vocab, text.data(), static_cast<int>(text.size()), tokens.data(),
+                               static_cast<int>(tokens.size()), llama_vocab_get_add_bos(vocab), parse_special);
   std::string line;
   for (int i = 0; i < n; ++i) line += (i > 0 ? " " : "") + std::to_string(tokens[i]);
   return line;
