@@ -68,7 +68,7 @@ const char* name_of(engine::FinishReason reason) {
 }  // namespace
 
 Result<Answer> ask(engine::Engine& engine, engine::Request request, Interrupts& interrupts,
-                   const std::function<void(std::string_view)>& on_text) {
+                   const std::function<Status(std::string_view)>& on_text) {
   const auto bell = std::make_shared<Bell>();
   const engine::Engine::Submitted submitted = engine.submit(std::move(request), [bell] { bell->ring(); });
   Answer answer;
@@ -83,7 +83,10 @@ Result<Answer> ask(engine::Engine& engine, engine::Request request, Interrupts& 
       if (const auto* failed = std::get_if<engine::Failed>(&event)) return fail(failed->error);
       if (const auto* delta = std::get_if<engine::Delta>(&event); delta != nullptr && !delta->text.empty()) {
         answer.text += delta->text;
-        on_text(delta->text);
+        if (const Status heard = on_text(delta->text); !heard) {
+          engine.cancel(submitted.id);
+          return fail(heard.error());
+        }
       }
       if (const auto* finished = std::get_if<engine::Finished>(&event)) {
         answer.reason = finished->reason;

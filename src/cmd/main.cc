@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "cmd/commands.h"
+#include "cmd/terminal.h"
 
 int main(int argc, char** argv) {
   using namespace pagoda::cmd;
@@ -13,7 +14,7 @@ int main(int argc, char** argv) {
   const char* quiet = options.command == Command::kServe ? "info" : "warn";
   pagoda::start_log(options.log_level.empty() ? quiet : options.log_level.c_str());
 
-  const pagoda::Status status = [&] {
+  pagoda::Status status = [&] {
     switch (options.command) {
       case Command::kServe:
         return serve(options);
@@ -28,6 +29,7 @@ int main(int argc, char** argv) {
     }
     return pagoda::Status{};
   }();
+  if (status) status = flush_output();  // a full disk shows only when the last bytes leave the buffer
   if (status) return 0;
   std::fprintf(stderr, "pagoda: %s\n", status.error().to_string().c_str());
   return status.error().where.starts_with("--") ? 2 : 1;  // an option's value is wrong; see engine_config

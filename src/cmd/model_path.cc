@@ -17,6 +17,8 @@ fs::path model_folder() {
 Result<fs::path> find_model(const std::string& model) {
   std::error_code ignored;
   if (fs::is_regular_file(model, ignored)) return fs::path(model);
+  if (model.find('/') != std::string::npos && fs::exists(model, ignored))
+    return fail(ErrorCode::kInvalidArgument, "{} is no regular file, which a model must be", model);
   if (model.find('/') == std::string::npos) {
     const toml::parse_result recipes = toml::parse(std::string_view(kModelRecipes));
     if (const auto file = recipes["models"][model]["file"].value<std::string>()) {

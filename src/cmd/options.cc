@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 
@@ -74,7 +75,13 @@ auto number(int Options::* field, int low, int high) {
 }
 auto real(float Options::* field, float low, float high) {
   return [=](CLI::App& app, Options& options, const char* names, const char* help) {
-    return app.add_option(names, options.*field, help)->check(CLI::Range(low, high))->option_text("X");
+    const auto is_number = [](const std::string& text) {  // a range lets NaN through
+      return std::isnan(std::strtof(text.c_str(), nullptr)) ? "Value " + text + " is not a number" : std::string();
+    };
+    return app.add_option(names, options.*field, help)
+        ->check(CLI::Range(low, high))
+        ->check(is_number)
+        ->option_text("X");
   };
 }
 auto flag(bool Options::* field) {

@@ -1,21 +1,41 @@
 #include "cmd/read_file.h"
 
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <memory>
 
 namespace pagoda::cmd {
 
-Result<std::string> read_text(const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(ErrorCode::kNotFound, "cannot read {}: {}", path, std::strerror(errno));
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.bad()) return fail(ErrorCode::kIo, "cannot read {}", path);
+namespace {
+
+constexpr size_t kMostBytes = size_t{256} << 20;  // far above any text or template; /dev/zero has an end too
+
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+Result<std::string> read_all(std::FILE* file, const std::string& path) {
+  std::string text;
+  std::array<char, 65536> buffer;
+  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), file)) {
+    text.append(buffer.data(), n);
+    if (text.size() > kMostBytes)
+      return fail(ErrorCode::kInvalidArgument, "{} has more than {} bytes", path, kMostBytes);
+  }
+  if (std::ferror(file) != 0) return fail(ErrorCode::kIo, "cannot read {}: {}", path, std::strerror(errno));
   return text;
+}
+
+}  // namespace
+
+Result<std::string> read_text(const std::string& path) {
+  if (path == "-") return read_all(stdin, "standard input");
+  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
+  if (!file) return fail(ErrorCode::kNotFound, "cannot read {}: {}", path, std::strerror(errno));
+  return read_all(file.get(), path);
 }
 
 Result<std::vector<TokenId>> parse_ids(const std::string& text, const std::string& path) {

@@ -92,12 +92,12 @@ class Runner {
       request.prompt = history_.prompt();
     }
     const auto show = [this](std::string_view text) {
-      if (options_.json) return;
+      if (options_.json) return Status{};
       std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
+      return flush_output();
     };
     TRY_ASSIGN(Answer answer, ask(engine_, std::move(request), interrupts_, show));
-    if (!answer.text.ends_with('\n')) show("\n");
+    if (!answer.text.ends_with('\n')) TRY(show("\n"));
     if (chats_) history_.add("assistant", answer.text);
     show_figures(answer);
     return answer;
@@ -128,6 +128,8 @@ Status run(const Options& options) {
   if (!options.has_text && !interactive) {
     TRY_ASSIGN(prompt, read_text("-"));
     if (prompt.ends_with('\n')) prompt.pop_back();
+    if (prompt.empty())
+      return fail(ErrorCode::kInvalidArgument, "there is nothing to answer: give a PROMPT, or pipe one in");
   }
   TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
   TRY_ASSIGN(Interrupts interrupts, Interrupts::watch());

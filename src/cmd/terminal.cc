@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -18,6 +19,11 @@ bool shows_colours(int fd) {
   const char* term = std::getenv("TERM");
   const bool is_dumb = term == nullptr || std::string_view(term) == "dumb";
   return (no_color == nullptr || *no_color == '\0') && !is_dumb && isatty(fd) == 1;
+}
+
+Status flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
+  return fail(ErrorCode::kIo, "cannot write the output: {}", std::strerror(errno));
 }
 
 Result<Interrupts> Interrupts::watch() {

@@ -1,4 +1,4 @@
-// The terminal: colours where a person looks, and Ctrl-C as something to wait for instead of a handler.
+// The terminal: colours where a person looks, output that may fail, and Ctrl-C as something to wait for instead of a handler.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,9 @@ namespace pagoda::cmd {
 
 // Whether `fd` is a terminal that shows colours; NO_COLOR and TERM=dumb say no.
 bool shows_colours(int fd);
+
+// What was printed has left: an error names a full disk or a closed pipe.
+Status flush_output();
 
 // Ctrl-C of the whole process, from construction on: created before any thread, so that none is killed by it.
 // Threads: one.

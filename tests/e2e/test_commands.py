@@ -70,6 +70,7 @@ def test_options_page_is_current(pagoda):
         (["eval"], "model"),
         (["run", "MODEL", "hi", "--threads", "0"], "--threads"),
         (["run", "MODEL", "hi", "--temperature", "hot"], "--temperature"),
+        (["run", "MODEL", "hi", "--temperature", "nan"], "--temperature"),
         (["run", "MODEL", "hi", "--top-p", "1.5"], "--top-p"),
         (["run", "MODEL", "hi", "--kv-format", "q3"], "--kv-format"),
         (["run", "MODEL", "hi", "--kv-memory", "lots"], "--kv-memory"),
@@ -115,6 +116,46 @@ def test_missing_and_truncated_files(pagoda, llama, tmp_path, command):
         assert "broken.gguf" in error_of(pagoda.run(command, broken, *more), 1)
 
 
+@pytest.mark.parametrize("path", [".", "/dev/zero"])
+def test_what_is_no_file(pagoda, llama, path):
+    path = os.path.abspath(path)
+    assert f"{path} is no regular file" in error_of(pagoda.run("inspect", path), 1)
+    for command, option in (("tokenize", "--file"), ("eval", "--text"), ("eval", "--ids")):
+        assert error_of(pagoda.run(command, llama, option, path), 1).startswith("pagoda: ")
+
+
+# ---- output that cannot be written -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("inspect",), ("tokenize", "Hello"), ("run", "Hello", "--raw", "-n", 4), ("run", "Hello", "--json", "-n", 4)],
+)
+def test_full_disk(pagoda, llama, arguments):
+    command, *rest = map(str, arguments)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [pagoda.binary, command, llama, *rest], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert "cannot write the output: No space left on device" in done.stderr
+
+
+def test_run_stops_when_nobody_reads(pagoda, llama):
+    """`| head`: the answer ends with the first piece that finds no reader, not with the context."""
+    done = subprocess.Popen(
+        [pagoda.binary, "run", llama, "Hello", "--raw", "--seed", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    done.stdout.close()
+    assert b"cannot write the output: Broken pipe" in done.stderr.read()
+    assert done.wait(60) == 1
+
+
+def test_smallest_context(pagoda, llama):
+    """The automatic KV budget of a context far smaller than an extent."""
+    assert stdout_of(pagoda.run("run", llama, "Hi", "--raw", "-n", 2, "-c", 64))
+
+
 # ---- run -------------------------------------------------------------------------------------------------------------
 
 
@@ -128,6 +169,10 @@ def test_run_answers_on_stdout_alone(pagoda, llama):
     assert stdout_of(pagoda.run("run", llama, "hello", "-n", 8, "--seed", 6)) != text
     assert stdout_of(pagoda.run("run", llama, "-n", 8, "--seed", 5, input="hello\n")) == text
     assert stdout_of(pagoda.run("run", llama, "hello", "-n", 8, "--seed", 5, "-t", 1, "--kv-cache", "off")) == text
+
+
+def test_run_without_prompt(pagoda, llama):
+    assert "PROMPT" in error_of(pagoda.run("run", llama), 1)
 
 
 def test_run_json(pagoda, llama):
