@@ -21,6 +21,11 @@ uint64_t cgroup_room_bytes() {
   return *limit - std::min(*limit, *used);
 }
 
+uint64_t blocks_held(const models::AttentionGroup& group, int n_tokens, int chunk_tokens) {
+  const int held = group.window == 0 ? n_tokens : std::min(n_tokens, group.window + chunk_tokens + kv::kBlockTokens);
+  return static_cast<uint64_t>((held + kv::kBlockTokens - 1) / kv::kBlockTokens);
+}
+
 }  // namespace
 
 uint64_t available_memory_bytes() {
@@ -34,11 +39,19 @@ uint64_t available_memory_bytes() {
 
 uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens) {
   uint64_t bytes = 0;
-  for (const models::AttentionGroup& group : groups) {
-    const int held = group.window == 0 ? n_tokens : std::min(n_tokens, group.window + chunk_tokens + kv::kBlockTokens);
-    bytes += static_cast<uint64_t>((held + kv::kBlockTokens - 1) / kv::kBlockTokens) * group.layout.block_bytes;
-  }
+  for (const models::AttentionGroup& group : groups)
+    bytes += blocks_held(group, n_tokens, chunk_tokens) * group.layout.block_bytes;
   return bytes;
+}
+
+uint64_t least_budget_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens,
+                            uint64_t extent_bytes) {
+  uint64_t n_extents = 0;
+  for (const models::AttentionGroup& group : groups) {
+    const uint64_t slots = extent_bytes / group.layout.block_bytes;
+    n_extents += (blocks_held(group, n_tokens, chunk_tokens) + slots - 1) / slots;
+  }
+  return n_extents * extent_bytes;
 }
 
 uint64_t kv_budget_bytes(std::optional<uint64_t> asked, uint64_t one_context_bytes, uint64_t available_bytes) {

@@ -17,6 +17,10 @@ uint64_t available_memory_bytes();
 // KV bytes of one sequence of n_tokens, blocks rounded up; window groups hold their window, one block and a chunk.
 uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens);
 
+// The smallest budget that holds one sequence of n_tokens: each group's blocks lie in extents of their own.
+uint64_t least_budget_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens,
+                            uint64_t extent_bytes);
+
 // `asked`, or a quarter of available memory but at most kAutoContexts contexts.
 uint64_t kv_budget_bytes(std::optional<uint64_t> asked, uint64_t one_context_bytes, uint64_t available_bytes);
 

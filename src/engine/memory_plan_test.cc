@@ -26,6 +26,12 @@ TEST(MemoryPlanTest, WindowsHoldTheirWindowAChunkAndABlock) {
   EXPECT_EQ(context_bytes(groups, 3200, 128), 100 * 1000u + 7 * 10u);
 }
 
+TEST(MemoryPlanTest, TheLeastBudgetIsWholeExtentsOfEachGroup) {
+  const std::vector<models::AttentionGroup> groups{group(0, 1000), group(64, 10)};
+  EXPECT_EQ(least_budget_bytes(groups, 64, 128, 4096), 2 * 4096u);
+  EXPECT_EQ(least_budget_bytes(groups, 32 * 5, 128, 4096), 3 * 4096u);  // 5 blocks, 4 to an extent
+}
+
 TEST(MemoryPlanTest, AQuarterOfMemoryAtMostSixteenContexts) {
   EXPECT_EQ(kv_budget_bytes(std::nullopt, 100, 4000), 1000u);
   EXPECT_EQ(kv_budget_bytes(std::nullopt, 100, 1 << 30), 1600u);

@@ -62,8 +62,6 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   schedule.logits_tokens =
       static_cast<int32_t>(std::clamp<size_t>(kLogitsBytes / row_bytes, 1, static_cast<size_t>(schedule.step_tokens)));
   const uint64_t one_context = context_bytes(model_->groups(), context, schedule.max_step_rows());
-  const uint64_t budget = kv_budget_bytes(config.kv_memory_bytes, one_context, available_memory_bytes());
-
   std::vector<size_t> block_bytes;
   std::vector<kv::GroupSpec> groups;
   for (const models::AttentionGroup& group : model_->groups()) {
@@ -71,12 +69,18 @@ Status StepRunner::make_cache(const EngineConfig& config) {
     groups.push_back({group.layout.block_bytes, group.window});
   }
   const size_t extent_bytes = kv::choose_extent_bytes(block_bytes);
+  const int least_context = std::min(context, kMinContextTokens);
+  const uint64_t least = least_budget_bytes(model_->groups(), least_context, schedule.max_step_rows(), extent_bytes);
+  uint64_t budget = kv_budget_bytes(config.kv_memory_bytes, one_context, available_memory_bytes());
+  if (!config.kv_memory_bytes) budget = std::max(budget, least);  // small contexts in large extents
   pool_ = std::make_unique<kv::BlockPool>(kv::PoolConfig{budget, extent_bytes});
   cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups);
-  if (cache_->capacity_tokens() < std::min(context, kMinContextTokens)) {
+  if (cache_->capacity_tokens() < least_context) {
     return fail(ErrorCode::kResourceExhausted,
-                "--kv-memory of {} bytes holds {} tokens of this model; one context of {} tokens needs {} bytes",
-                budget, cache_->capacity_tokens(), context, one_context);
+                "--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one of {} "
+                "tokens {}",
+                budget, least_context, least, context,
+                least_budget_bytes(model_->groups(), context, schedule.max_step_rows(), extent_bytes));
   }
   context_tokens_ = std::min(context, static_cast<int>(cache_->capacity_tokens()));
   TRY_ASSIGN(BlockStore store, BlockStore::make(pool_->n_extents(), extent_bytes, {block_bytes}));
