@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "base/check.h"
+#include "base/cpu.h"
 
 namespace pagoda {
 namespace {
@@ -10,25 +11,23 @@ namespace {
 constexpr uint32_t kParked = 0;
 constexpr uint32_t kSpinning = 1;
 constexpr uint32_t kStopped = 2;
+constexpr int kSpins = 10000;  // some 300 us
 
-// Waits a moment: busy at first, then lets others run, since a machine may have fewer free cores than workers.
-class Backoff {
- public:
-  void pause() {
-    if (++spins_ < kBusySpins)
-      _mm_pause();
-    else
-      std::this_thread::yield();
+// Returns when `value` is no longer `old`: spins first, then sleeps, since a machine may have fewer free cores than
+// workers, and who yields instead stands behind every other program's turn.
+template <typename T>
+void wait_while(const std::atomic<T>& value, T old, int spins) {
+  for (int i = 0; i < spins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    _mm_pause();
   }
-
- private:
-  static constexpr int kBusySpins = 4000;
-  int spins_ = 0;
-};
+  value.wait(old, std::memory_order_acquire);
+}
 
 }  // namespace
 
-ThreadPool::ThreadPool(int n_workers, const std::function<void()>& on_start) : n_workers_(n_workers), state_(kParked) {
+ThreadPool::ThreadPool(int n_workers, const std::function<void()>& on_start)
+    : n_workers_(n_workers), spins_(n_workers <= usable_cores() ? kSpins : 0), state_(kParked) {
   CHECK(n_workers >= 1);
   for (int worker = 1; worker < n_workers; ++worker) {
     threads_.emplace_back([this, worker, on_start] {
@@ -39,13 +38,16 @@ ThreadPool::ThreadPool(int n_workers, const std::function<void()>& on_start) : n
 }
 
 ThreadPool::~ThreadPool() {
-  state_.store(kStopped, std::memory_order_release);
+  state_.store(kStopped);
   state_.notify_all();
+  run_.fetch_add(1);  // for those asleep between two runs
+  run_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
+// Sequentially consistent stores: notify_all() looks for sleepers, and must not do so before the store is seen.
 void ThreadPool::wake() {
-  state_.store(kSpinning, std::memory_order_release);
+  state_.store(kSpinning);
   state_.notify_all();
 }
 
@@ -56,29 +58,29 @@ void ThreadPool::run_erased(Task task, void* context) {
   task_ = task;
   context_ = context;
   unfinished_.store(n_workers_ - 1, std::memory_order_relaxed);
-  run_.fetch_add(1, std::memory_order_release);
+  run_.fetch_add(1);
+  run_.notify_all();
   task(context, 0);
-  Backoff backoff;
-  while (unfinished_.load(std::memory_order_acquire) != 0) backoff.pause();
+  for (int left = unfinished_.load(std::memory_order_acquire); left != 0;
+       left = unfinished_.load(std::memory_order_acquire))
+    wait_while(unfinished_, left, spins_);
 }
 
 void ThreadPool::work(int worker) {
-  uint64_t seen = 0;
-  Backoff backoff;
+  uint32_t seen = 0;
   while (true) {
-    if (run_.load(std::memory_order_acquire) != seen) {
+    const bool has_run = run_.load(std::memory_order_acquire) != seen;
+    const uint32_t state = state_.load(std::memory_order_acquire);  // after run_, which the destructor raises last
+    if (state == kStopped) return;
+    if (has_run) {
       ++seen;
       task_(context_, worker);
-      unfinished_.fetch_sub(1, std::memory_order_release);
-      backoff = {};
-      continue;
-    }
-    const uint32_t state = state_.load(std::memory_order_acquire);
-    if (state == kStopped) return;
-    if (state == kParked)
+      if (unfinished_.fetch_sub(1) == 1) unfinished_.notify_one();
+    } else if (state == kParked) {
       state_.wait(kParked, std::memory_order_acquire);
-    else
-      backoff.pause();
+    } else {
+      wait_while(run_, seen, spins_);
+    }
   }
 }
 

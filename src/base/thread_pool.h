@@ -1,6 +1,6 @@
 // ThreadPool: N workers that run the same short function together, hundreds of times per step, with a barrier after each.
 // Problem: waking a parked thread costs tens of microseconds, more than most phases of a step. So workers spin while a Step is alive
-// and park as soon as it ends.
+// and park as soon as it ends. Who waits long, or has more colleagues than there are cores, sleeps instead.
 // The calling thread is worker 0. Work is split by the functions themselves, by worker number: static, nothing is stolen.
 // Threads: step() and run() from one thread at a time.     Cost: run() about 1 us when cores are free; no allocation, no lock.
 #pragma once
@@ -24,7 +24,7 @@ class ThreadPool {
 
   int n_workers() const { return n_workers_; }
 
-  // While alive, workers spin between runs.
+  // While alive, workers wait for runs instead of being parked.
   class Step {
    public:
     explicit Step(ThreadPool& pool) : pool_(pool) { pool_.wake(); }
@@ -50,10 +50,11 @@ class ThreadPool {
   void work(int worker);
 
   const int n_workers_;
+  const int spins_;  // before a wait becomes a sleep
   // Written by worker 0 before run_ goes up, read by the others after they see it.
   Task task_ = nullptr;
   void* context_ = nullptr;
-  alignas(64) std::atomic<uint64_t> run_{0};    // goes up once per run()
+  alignas(64) std::atomic<uint32_t> run_{0};    // goes up once per run(); workers wait on it
   alignas(64) std::atomic<int> unfinished_{0};  // workers still inside the current run
   alignas(64) std::atomic<uint32_t> state_;     // kParked, kSpinning, kStopped; parked workers wait on it
   std::vector<std::thread> threads_;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "base/cpu.h"
@@ -34,6 +36,15 @@ TEST(ThreadPoolTest, ARunSeesWhatTheLastOneWrote) {
     pool.run([&](int worker) { sums[static_cast<size_t>(worker)] = std::accumulate(values.begin(), values.end(), 0); });
     for (const int sum : sums) ASSERT_EQ(sum, 300 * (round + 2));
   }
+}
+
+// Spinning or yielding, 64 workers on a few cores take seconds for this.
+TEST(ThreadPoolTest, MoreWorkersThanCoresSleep) {
+  ThreadPool pool(std::max(64, 4 * usable_cores()));
+  std::atomic<int> calls = 0;
+  const ThreadPool::Step guard(pool);
+  for (int run = 0; run < 20; ++run) pool.run([&](int) { ++calls; });
+  EXPECT_EQ(calls, 20 * pool.n_workers());
 }
 
 TEST(ThreadPoolTest, StopsWhetherOrNotItEverRan) {
