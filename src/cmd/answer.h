@@ -24,7 +24,8 @@ struct Answer {
   double decode_rate() const { return decode_s > 0 ? (completion_tokens - 1) / decode_s : 0; }
 };
 
-// Asks for one choice and waits; on_text gets whole characters; its error ends the answer. Ctrl-C stops it and is no error.
+// Asks for one choice and waits; on_text gets whole characters; its error ends the answer.
+// Ctrl-C stops it and is no error.
 // Consumes the engine's request records.
 Result<Answer> ask(engine::Engine& engine, engine::Request request, Interrupts& interrupts,
                    const std::function<Status(std::string_view)>& on_text);

@@ -1,4 +1,4 @@
-// The terminal: colours where a person looks, output that may fail, and Ctrl-C as something to wait for instead of a handler.
+// The terminal: colours where a person looks, output that may fail, and Ctrl-C as something to wait for, not a handler.
 #pragma once
 
 #include <optional>
