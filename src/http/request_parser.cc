@@ -81,6 +81,12 @@ size_t RequestParser::feed(std::string_view bytes) {
   if (parser.is_header_done() && state_ == State::kHead) {
     state_ = State::kBody;
     const auto& head = parser.get();
+    const auto codings = head.equal_range(beast_http::field::transfer_encoding);
+    for (auto coding = codings.first; coding != codings.second; ++coding) {
+      if (equal_ignoring_case(coding->value(), "chunked")) continue;
+      fail(501, "the only transfer coding that is understood is chunked");  // where the body ends is not known
+      return consumed;
+    }
     expect_continue_ = head.version() >= 11 && equal_ignoring_case(head[beast_http::field::expect], "100-continue");
   }
   if (parser.is_done()) state_ = State::kDone;

@@ -181,6 +181,14 @@ TEST_F(HttpServerTest, RefusesWhatIsNotHttp) {
               StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(ask("POST /echo HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
               StartsWith("HTTP/1.1 400 "));
+  for (const std::string coding : {"gzip", "identity"}) {
+    const std::string head = "POST /echo HTTP/1.1\r\nTransfer-Encoding: " + coding + "\r\n\r\n";
+    const std::string answer = ask(head + "GET /hello HTTP/1.1\r\n\r\n");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 501 "));
+    EXPECT_THAT(answer, Not(HasSubstr("200 OK")));  // the body is not the next request
+  }
+  EXPECT_THAT(ask("POST /echo HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+              StartsWith("HTTP/1.1 501 "));
   EXPECT_THAT(ask("GET /hello HTTP/1.1\r\nX: " + std::string(40'000, 'x') + "\r\n\r\n"), StartsWith("HTTP/1.1 431 "));
 }
 
