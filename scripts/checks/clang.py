@@ -70,12 +70,11 @@ class Runner:
         self.salt = version + (self.root / ".clang-tidy").read_text() + pathlib.Path(__file__).read_text()
 
     def key(self, path):
-        digest = hashlib.sha256(self.salt.encode())
-        for name in [path] + sorted("src/" + n for n in tree.closure(self.root, path.removeprefix("src/"))):
-            digest.update(f"{name}\0{tree.read(self.root / name)}\0".encode())
-        if (shim := self.root / "rust/textshim/textshim.h").is_file():
-            digest.update(tree.read(shim).encode())
-        return digest.hexdigest()
+        texts = {n: tree.read(self.root / "src" / n) for n in sorted(tree.closure(self.root, path.removeprefix("src/")))}
+        shim = self.root / "rust/textshim/textshim.h"
+        if shim.is_file() and any('"textshim.h"' in text for text in texts.values()):
+            texts[shim.name] = tree.read(shim)
+        return hashlib.sha256(repr((self.salt, path, texts)).encode()).hexdigest()
 
     def checked_with(self, path):
         """The headers whose names are checked through this file: the one it includes first, and fragments."""
