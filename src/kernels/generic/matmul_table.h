@@ -82,9 +82,7 @@ struct GatherCall {
   }
 };
 
-void gather_row(const tensor::PanelMatrix& w, int row, float* out) {
-  with_type(w.dtype, GatherCall{w, row, out});
-}
+void gather_row(const tensor::PanelMatrix& w, int row, float* out) { with_type(w.dtype, GatherCall{w, row, out}); }
 
 void fill_matmul(KernelTable& table) {
   table.quantize_rows = quantize_rows;
