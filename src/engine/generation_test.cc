@@ -87,14 +87,13 @@ class GenerationTest : public ::testing::Test {
     return heard;
   }
 
-  static std::unique_ptr<ServedModel> model_;
+  static inline std::unique_ptr<ServedModel> model_;
   Sampler sampler_{kernels::kernel_table(kernels::best_isa())};
   std::shared_ptr<OutputStream> stream_;
   std::shared_ptr<ActiveRequest> active_;
   std::unique_ptr<Generation> generation_;
   int position_ = 0;
 };
-std::unique_ptr<ServedModel> GenerationTest::model_;
 
 Request greedy() {
   Request request;

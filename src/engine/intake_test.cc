@@ -51,9 +51,8 @@ class IntakeTest : public Test {
     return request;
   }
 
-  static std::unique_ptr<ServedModel> model_;
+  static inline std::unique_ptr<ServedModel> model_;
 };
-std::unique_ptr<ServedModel> IntakeTest::model_;
 
 TEST_F(IntakeTest, NamespacesAreKeyedAndUnambiguous) {
   const std::vector<std::byte> secret(32, std::byte{1}), other(32, std::byte{2});
