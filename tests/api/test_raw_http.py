@@ -207,9 +207,10 @@ def test_strict_names_alias_and_cors(start_server, tiny_models):
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
 def test_signals_let_running_streams_finish(start_server, tiny_models, sig):
-    server = start_server(tiny_models["tiny-llama"])
+    # The reference kernels: slow enough that the stream still runs when the new request comes.
+    server = start_server(tiny_models["tiny-llama"], "--isa", "ref")
     with Raw(server) as running:
-        running.send(post(LONG | {"max_tokens": 250}))
+        running.send(post(LONG | {"max_tokens": 80}))
         running.read_until(b"\n\n")
         server.process.send_signal(sig)
         assert wait_until(lambda: ask(server, post(CHAT))[0] == 503, seconds=5)
