@@ -4,6 +4,7 @@
 
 #include "base/digest.h"
 #include "base/overloaded.h"
+#include "text/user_text.h"
 
 namespace pagoda::engine {
 namespace {
@@ -19,20 +20,29 @@ Status check_tokens(const ServedModel& model, std::span<const TokenId> tokens, s
   return {};
 }
 
+// What the client calls it.
+std::string field_of(const Prompt& prompt) {
+  return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
+}
+
 Result<std::vector<TokenId>> render_chat(const ServedModel& model, const ChatPrompt& chat) {
   if (!model.chat_template) return fail(model.chat_template.error());
+  const std::string kwargs = text::mark_user_text(model.tokenizer, chat.template_kwargs_json);
   const text::RenderOptions options{.generation_prompt = chat.generation_prompt == ChatPrompt::GenerationPrompt::kAdd
                                                              ? text::GenerationPrompt::kAdd
                                                              : text::GenerationPrompt::kOmit,
-                                    .extra_json = chat.template_kwargs_json,
+                                    .extra_json = kwargs,
                                     .now_s = unix_seconds()};
-  TRY_ASSIGN(const std::string text, model.chat_template->render(chat.messages_json, chat.tools_json, options));
+  const std::string messages = text::mark_user_text(model.tokenizer, chat.messages_json);
+  const std::string tools = text::mark_user_text(model.tokenizer, chat.tools_json);
+  TRY_ASSIGN(const std::string marked, model.chat_template->render(messages, tools, options));
+  const auto [text, guards] = text::unmark_user_text(marked);
   // Templates write BOS themselves where the model wants one; if the text does not begin with it, it is added as for plain text.
   const std::optional<TokenId> bos = model.tokenizer.bos();
   const bool has_bos =
       bos && text.starts_with(model.tokenizer.token_text(*bos)) && !model.tokenizer.token_text(*bos).empty();
-  return model.tokenizer.encode(text,
-                                {has_bos ? text::BosMode::kOff : text::BosMode::kAuto, text::SpecialMode::kParse});
+  return model.tokenizer.encode(
+      text, {has_bos ? text::BosMode::kOff : text::BosMode::kAuto, text::SpecialMode::kParse, guards});
 }
 
 }  // namespace
@@ -47,7 +57,7 @@ Result<std::vector<TokenId>> tokenize_prompt(const ServedModel& model, const Pro
                                    [&](const ChatPrompt& p) { return render_chat(model, p); }},
                         prompt));
   TRY(check_tokens(model, tokens, "prompt"));
-  if (tokens.empty()) return fail(Error{ErrorCode::kInvalidArgument, "the prompt is empty", "prompt"});
+  if (tokens.empty()) return fail(Error{ErrorCode::kInvalidArgument, "the prompt is empty", field_of(prompt)});
   return tokens;
 }
 
@@ -121,7 +131,7 @@ Status Intake::prepare(ActiveRequest& active) {
     return fail(Error{ErrorCode::kContextExceeded,
                       fmt::format("the prompt has {} tokens, but the context holds {}{}", n_prompt, context,
                                   generates ? " with the answer" : ""),
-                      "prompt"});
+                      field_of(request.prompt)});
   }
   active.max_tokens = std::min(request.max_tokens.value_or(context), context - n_prompt);
   TRY(check_tokens(model_, request.stop.token_ids, "stop_token_ids"));

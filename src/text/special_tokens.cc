@@ -8,6 +8,11 @@ namespace {
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+bool spans_guard(std::span<const size_t> guards, size_t begin, size_t end) {
+  const auto guard = std::upper_bound(guards.begin(), guards.end(), begin);
+  return guard != guards.end() && *guard < end;
+}
+
 // Cuts `found` (non-overlapping, ascending) out of the text spans.
 std::vector<SpecialTokens::Span> cut_out(const std::vector<SpecialTokens::Span>& spans,
                                          const std::vector<SpecialTokens::Span>& found) {
@@ -42,7 +47,8 @@ SpecialTokens::SpecialTokens(std::vector<Token> tokens)
   std::sort(strip_after_.begin(), strip_after_.end());
 }
 
-std::vector<SpecialTokens::Span> SpecialTokens::partition(std::string_view text, SpecialMode mode) const {
+std::vector<SpecialTokens::Span> SpecialTokens::partition(std::string_view text, SpecialMode mode,
+                                                          std::span<const size_t> guards) const {
   std::vector<Span> spans;
   if (text.empty()) return spans;
   spans.push_back({0, text.size()});
@@ -51,7 +57,7 @@ std::vector<SpecialTokens::Span> SpecialTokens::partition(std::string_view text,
   mark_present_lengths(text, present);
   for (size_t length = present.size() - 1; length > 0; --length) {
     if (!present[length]) continue;
-    std::vector<Found> all = find_all(text, spans, length, mode);
+    std::vector<Found> all = find_all(text, spans, length, mode, guards);
     if (all.empty()) continue;
     std::sort(all.begin(), all.end(), [](const Found& a, const Found& b) {
       return a.order != b.order ? a.order < b.order : a.begin < b.begin;
@@ -91,7 +97,8 @@ void SpecialTokens::mark_present_lengths(std::string_view text, std::vector<bool
 }
 
 std::vector<SpecialTokens::Found> SpecialTokens::find_all(std::string_view text, const std::vector<Span>& spans,
-                                                          size_t length, SpecialMode mode) const {
+                                                          size_t length, SpecialMode mode,
+                                                          std::span<const size_t> guards) const {
   std::vector<Found> all;
   for (const Span& span : spans) {
     if (!span.is_text()) continue;
@@ -100,7 +107,9 @@ std::vector<SpecialTokens::Found> SpecialTokens::find_all(std::string_view text,
       if (std::find(lengths.begin(), lengths.end(), length) == lengths.end()) continue;
       const int32_t order = index_.find(text.substr(i, length));
       if (order == StringIndex::kAbsent) continue;
-      if (mode == SpecialMode::kPlain && tokens_[static_cast<size_t>(order)].matched == Matched::kWhenParsed) continue;
+      if (tokens_[static_cast<size_t>(order)].matched == Matched::kWhenParsed &&
+          (mode == SpecialMode::kPlain || spans_guard(guards, i, i + length)))
+        continue;
       all.push_back({i, order});
     }
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,8 +40,9 @@ class SpecialTokens {
   // tokens in ascending id; longer ones win, of one length the first after sorting as llama.cpp sorts.
   explicit SpecialTokens(std::vector<Token> tokens);
 
-  // Spans in order; together they cover the text but for stripped white space.
-  std::vector<Span> partition(std::string_view text, SpecialMode mode) const;
+  // Spans in order; together they cover the text but for stripped white space. No token that is matched only when parsed spans a guard
+  // (bytes of the text, ascending).
+  std::vector<Span> partition(std::string_view text, SpecialMode mode, std::span<const size_t> guards = {}) const;
 
  private:
   struct Found {
@@ -49,8 +51,8 @@ class SpecialTokens {
   };
   void mark_present_lengths(std::string_view text, std::vector<bool>& present) const;
   void strip_spaces(std::string_view text, std::vector<Span>& spans) const;
-  std::vector<Found> find_all(std::string_view text, const std::vector<Span>& spans, size_t length,
-                              SpecialMode mode) const;
+  std::vector<Found> find_all(std::string_view text, const std::vector<Span>& spans, size_t length, SpecialMode mode,
+                              std::span<const size_t> guards) const;
 
   std::vector<Token> tokens_;                                 // by falling length
   StringIndex index_;                                         // text -> position in tokens_

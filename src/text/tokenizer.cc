@@ -249,7 +249,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   const bool with_bos = options.bos == BosMode::kOn || (options.bos == BosMode::kAuto && t.add_bos);
   if (with_bos && t.bos) ids.push_back(*t.bos);
   bool after_special = true;
-  for (const SpecialTokens::Span& span : t.special->partition(text, options.special)) {
+  for (const SpecialTokens::Span& span : t.special->partition(text, options.special, options.guards)) {
     if (span.is_text()) {
       t.encode_span(text, span, after_special, ids);
     } else {
@@ -259,6 +259,14 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   }
   if (options.bos != BosMode::kOff && t.add_eos && t.eos) ids.push_back(*t.eos);
   return ids;
+}
+
+std::vector<size_t> Tokenizer::control_token_begins(std::string_view text) const {
+  std::vector<size_t> begins;
+  for (const SpecialTokens::Span& span : impl_->special->partition(text, SpecialMode::kParse)) {
+    if (!span.is_text() && span.end - span.begin > 1 && is_control(span.token)) begins.push_back(span.begin);
+  }
+  return begins;
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,7 @@ enum class SpecialMode {
 struct EncodeOptions {
   BosMode bos = BosMode::kAuto;
   SpecialMode special = SpecialMode::kPlain;
+  std::span<const size_t> guards = {};  // bytes of the text, ascending: no control token spans one (user_text.h)
 };
 
 class Tokenizer {
@@ -44,6 +46,9 @@ class Tokenizer {
   ~Tokenizer();
 
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  // Where SpecialMode::kParse would find a control token whose text is longer than a byte.
+  std::vector<size_t> control_token_begins(std::string_view text) const;
 
   // The bytes a token adds to the output text: may be part of a UTF-8 character (StreamDecoder joins them). Empty for
   // control and unknown tokens and for ids out of range.
