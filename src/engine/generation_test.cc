@@ -18,12 +18,12 @@ class GenerationTest : public ::testing::Test {
     ASSERT_TRUE(gguf) << gguf.error().to_string();
     auto model = ServedModel::make(*gguf, config);
     ASSERT_TRUE(model) << model.error().to_string();
-    model_ = std::make_unique<ServedModel>(std::move(*model));
+    served_model = std::make_unique<ServedModel>(std::move(*model));
   }
-  static void TearDownTestSuite() { model_.reset(); }
+  static void TearDownTestSuite() { served_model.reset(); }
 
   static std::vector<TokenId> tokens_of(std::string_view text) {
-    return model_->tokenizer.encode(text, {text::BosMode::kOff, text::SpecialMode::kParse});
+    return served_model->tokenizer.encode(text, {text::BosMode::kOff, text::SpecialMode::kParse});
   }
 
   void start(Request request, std::string_view prompt = "the cat", int max_tokens = 100) {
@@ -34,12 +34,12 @@ class GenerationTest : public ::testing::Test {
     active_->prompt = tokens_of(prompt);
     active_->max_tokens = max_tokens;
     active_->unfinished = 1;
-    generation_ = std::make_unique<Generation>(active_, 0, *model_);
+    generation_ = std::make_unique<Generation>(active_, 0, *served_model);
     position_ = static_cast<int>(active_->prompt.size()) - 1;
   }
   // Logits of one row that make `token` near certain, and the next id second.
   std::vector<float> row_of(TokenId token) const {
-    std::vector<float> logits(static_cast<size_t>(model_->info.vocab_size), 0.0f);
+    std::vector<float> logits(static_cast<size_t>(served_model->info.vocab_size), 0.0f);
     logits[static_cast<size_t>(token.value)] = 50.0f;
     logits[static_cast<size_t>(token.value + 1) % logits.size()] = 1.0f;
     return logits;
@@ -87,7 +87,7 @@ class GenerationTest : public ::testing::Test {
     return heard;
   }
 
-  static inline std::unique_ptr<ServedModel> model_;
+  static inline std::unique_ptr<ServedModel> served_model;
   Sampler sampler_{kernels::kernel_table(kernels::best_isa())};
   std::shared_ptr<OutputStream> stream_;
   std::shared_ptr<ActiveRequest> active_;
@@ -104,7 +104,7 @@ Request greedy() {
 TEST_F(GenerationTest, EndOfTextStopsAndSaysNothing) {
   start(greedy());
   say("hello");
-  const TokenId eos = *model_->tokenizer.eos();
+  const TokenId eos = *served_model->tokenizer.eos();
   EXPECT_EQ(feed(eos), eos);
   const Heard heard = hear();
   EXPECT_EQ(heard.text, "hello");
@@ -121,7 +121,7 @@ TEST_F(GenerationTest, IgnoredEndOfTextGoesOn) {
   request.stop.end_of_text = StopParams::EndOfText::kIgnore;
   start(request);
   say("a");
-  feed(*model_->tokenizer.eos());
+  feed(*served_model->tokenizer.eos());
   say("b");
   EXPECT_FALSE(generation_->finished());
   EXPECT_EQ(hear().text, "ab");
@@ -162,7 +162,7 @@ TEST_F(GenerationTest, WhatMayBecomeAStopIsHeldAndThenReleased) {
   EXPECT_EQ(heard.text, "ENO");
   EXPECT_EQ(heard.tokens.size(), 3u);  // those that the text stands for
   say("E");
-  feed(*model_->tokenizer.eos());
+  feed(*served_model->tokenizer.eos());
   EXPECT_EQ(hear().text, "E");
 }
 
@@ -178,7 +178,7 @@ TEST_F(GenerationTest, HalfACharacterWaitsForItsRest) {
   EXPECT_EQ(heard.text, "\u20ac");
   EXPECT_EQ(heard.tokens, euro);
   feed(euro[0]);
-  feed(*model_->tokenizer.eos());
+  feed(*served_model->tokenizer.eos());
   EXPECT_EQ(hear().text, "\uFFFD");
 }
 
@@ -201,7 +201,7 @@ TEST_F(GenerationTest, MinTokensBansEveryEnd) {
   request.stop.token_ids = tokens_of("q");
   start(request);
   EXPECT_EQ(generation_->mode(), models::SampleMode::kLogits);
-  const TokenId eos = *model_->tokenizer.eos();
+  const TokenId eos = *served_model->tokenizer.eos();
   EXPECT_NE(*feed(eos), eos);
   EXPECT_NE(*feed(request.stop.token_ids[0]), request.stop.token_ids[0]);
   EXPECT_FALSE(generation_->finished());

@@ -1,5 +1,6 @@
 // Integer operations of the matmuls on AVX2, beside simd.h. The same names are in avx512/simd_int8.h.
 // 64 bytes are an I32: lane r holds the four codes of row r and one quad of columns.
+// Not self-contained: include inside a region (begin.h).
 
 // Codes of 8 bits reach Dot signed; no correction is needed.
 inline constexpr bool kSignedBytes = true;

@@ -1,5 +1,6 @@
 // Integer operations of the matmuls on AVX-512 VNNI, beside simd.h. The same names are in avx2/simd_int8.h.
 // 64 bytes are an I32: lane r holds the four codes of row r and one quad of columns.
+// Not self-contained: include inside a region (begin.h).
 
 // Codes of 8 bits reach Dot as they are stored (u = code + 128); the sum is corrected by -128 * (sum of activations).
 inline constexpr bool kSignedBytes = false;
