@@ -23,7 +23,7 @@ struct SequenceRows {
   int first_position = 0;
 };
 
-// A tile of one sequence's rows against a range of spans of its context, for every layer and KV head of the group.
+// A tile of one sequence's rows against all spans that they see, for every layer and KV head of the group.
 struct AttentionWork {
   int sequence = 0;  // index into Batch::sequences
   Rows rows;
