@@ -2,6 +2,8 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/cpu.h"
 
@@ -27,7 +29,10 @@ void wait_while(const std::atomic<T>& value, T old, int spins) {
 }  // namespace
 
 ThreadPool::ThreadPool(int n_workers, const std::function<void()>& on_start)
-    : n_workers_(n_workers), spins_(n_workers <= usable_cores() ? kSpins : 0), state_(kParked) {
+    : n_workers_(n_workers),
+      spins_(n_workers <= usable_cores() ? kSpins : 0),
+      parts_(static_cast<size_t>(std::max(n_workers, 0))),
+      state_(kParked) {
   CHECK(n_workers >= 1);
   for (int worker = 1; worker < n_workers; ++worker) {
     threads_.emplace_back([this, worker, on_start] {
@@ -57,25 +62,36 @@ void ThreadPool::run_erased(Task task, void* context) {
   DCHECK(state_.load(std::memory_order_relaxed) == kSpinning);
   task_ = task;
   context_ = context;
-  unfinished_.store(n_workers_ - 1, std::memory_order_relaxed);
-  run_.fetch_add(1);
+  unfinished_.store(n_workers_, std::memory_order_relaxed);
+  const uint32_t run = run_.fetch_add(1) + 1;
   run_.notify_all();
-  task(context, 0);
+  take_parts(run, 0);
   for (int left = unfinished_.load(std::memory_order_acquire); left != 0;
        left = unfinished_.load(std::memory_order_acquire))
     wait_while(unfinished_, left, spins_);
 }
 
+void ThreadPool::take_parts(uint32_t run, int first) {
+  for (int i = 0; i < n_workers_; ++i) {
+    const int part = first + i < n_workers_ ? first + i : first + i - n_workers_;
+    std::atomic<uint32_t>& taken = parts_[static_cast<size_t>(part)].taken;
+    uint32_t before = run - 1;
+    if (taken.load(std::memory_order_relaxed) != before) continue;
+    if (!taken.compare_exchange_strong(before, run, std::memory_order_relaxed)) continue;
+    task_(context_, part);
+    if (unfinished_.fetch_sub(1) == 1) unfinished_.notify_one();
+  }
+}
+
 void ThreadPool::work(int worker) {
   uint32_t seen = 0;
   while (true) {
-    const bool has_run = run_.load(std::memory_order_acquire) != seen;
+    const uint32_t run = run_.load(std::memory_order_acquire);
     const uint32_t state = state_.load(std::memory_order_acquire);  // after run_, which the destructor raises last
     if (state == kStopped) return;
-    if (has_run) {
-      ++seen;
-      task_(context_, worker);
-      if (unfinished_.fetch_sub(1) == 1) unfinished_.notify_one();
+    if (run != seen) {
+      seen = run;
+      take_parts(run, worker);
     } else if (state == kParked) {
       state_.wait(kParked, std::memory_order_acquire);
     } else {

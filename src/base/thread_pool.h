@@ -1,7 +1,9 @@
-// ThreadPool: N workers that run the same short function together, hundreds of times per step, with a barrier after each.
-// Problem: waking a parked thread costs tens of microseconds, more than most phases of a step. So workers spin while a Step is alive
+// ThreadPool: N threads that run the N parts of a short function together, hundreds of times per step, with a barrier after each.
+// Problem: waking a parked thread costs tens of microseconds, more than most phases of a step. So threads spin while a Step is alive
 // and park as soon as it ends. Who waits long, or has more colleagues than there are cores, sleeps instead.
-// The calling thread is worker 0. Work is split by the functions themselves, by worker number: static, nothing is stolen.
+// The calling thread is one of them. Work is split by the functions themselves, by part number, so what is computed never depends on
+// who computes it. Thread i takes part i first, for its caches' sake, then any that nobody has begun: on a busy machine a thread
+// that the system keeps waiting holds up nobody, unless it waits in the middle of a part.
 // Threads: step() and run() from one thread at a time.     Cost: run() about 1 us when cores are free; no allocation, no lock.
 #pragma once
 
@@ -16,7 +18,7 @@ namespace pagoda {
 
 class ThreadPool {
  public:
-  // on_start runs once on every worker but 0 (float mode, thread names).
+  // on_start runs once on every thread but the caller's (float mode, thread names).
   explicit ThreadPool(int n_workers, const std::function<void()>& on_start = [] {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -36,7 +38,8 @@ class ThreadPool {
     ThreadPool& pool_;
   };
 
-  // Calls fn(worker) on every worker and returns when all are done. Requires a living Step. fn must not throw.
+  // Calls fn(worker) once for every worker in [0, n_workers) and returns when all are done. Requires a living Step. fn must not
+  // throw, and takes scratch memory by the number it is given, not by thread: one thread may run several.
   template <typename Fn>
   void run(Fn&& fn) {
     run_erased([](void* context, int worker) { (*static_cast<std::remove_reference_t<Fn>*>(context))(worker); }, &fn);
@@ -49,13 +52,21 @@ class ThreadPool {
   void park();
   void work(int worker);
 
+  // The number of the last run in which this part was taken. Taking it is one exchange from the run before to this one, so who
+  // comes late, even several runs late, takes nothing.
+  struct alignas(64) Part {
+    std::atomic<uint32_t> taken{0};
+  };
+  void take_parts(uint32_t run, int first);
+
   const int n_workers_;
   const int spins_;  // before a wait becomes a sleep
-  // Written by worker 0 before run_ goes up, read by the others after they see it.
+  std::vector<Part> parts_;
+  // Written before run_ goes up; read by who took a part of that run, which cannot end before.
   Task task_ = nullptr;
   void* context_ = nullptr;
-  alignas(64) std::atomic<uint32_t> run_{0};    // goes up once per run(); workers wait on it
-  alignas(64) std::atomic<int> unfinished_{0};  // workers still inside the current run
+  alignas(64) std::atomic<uint32_t> run_{0};    // goes up once per run(); threads wait on it
+  alignas(64) std::atomic<int> unfinished_{0};  // parts of the current run
   alignas(64) std::atomic<uint32_t> state_;     // kParked, kSpinning, kStopped; parked workers wait on it
   std::vector<std::thread> threads_;
 };

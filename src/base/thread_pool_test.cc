@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "base/cpu.h"
 
@@ -45,6 +47,26 @@ TEST(ThreadPoolTest, MoreWorkersThanCoresSleep) {
   const ThreadPool::Step guard(pool);
   for (int run = 0; run < 20; ++run) pool.run([&](int) { ++calls; });
   EXPECT_EQ(calls, 20 * pool.n_workers());
+}
+
+// One thread is held up inside its part: the others take everything that is left, and each part still runs once.
+TEST(ThreadPoolTest, PartsOfAWaitingThreadAreTakenByOthers) {
+  ThreadPool pool(4);
+  std::array<std::atomic<int>, 4> calls{};
+  std::atomic<int> done = 0;
+  const ThreadPool::Step guard(pool);
+  for (int run = 0; run < 50; ++run) {
+    done = 0;
+    std::atomic<bool> held = false;
+    pool.run([&](int worker) {
+      ++calls[static_cast<size_t>(worker)];
+      if (!held.exchange(true)) {
+        while (done < 3) std::this_thread::yield();  // whoever came first waits for all the others' parts
+      }
+      ++done;
+    });
+  }
+  for (const auto& c : calls) EXPECT_EQ(c, 50);
 }
 
 TEST(ThreadPoolTest, StopsWhetherOrNotItEverRan) {
