@@ -356,7 +356,7 @@ Result<engine::EngineConfig> engine_config(const Options& options) {
   engine::EngineConfig config;
   TRY_ASSIGN(config.model_path, find_model(options.model));
   TRY_ASSIGN(config.isa, isa_of(options.isa));
-  TRY_ASSIGN(config.arithmetic, named("--arithmetic", kernels::parse_arithmetic(options.arithmetic)));
+  TRY_ASSIGN(config.arithmetic, named("--arithmetic", kernels::parse_arithmetic(options.arithmetic, config.isa)));
   if (!options.chat_template.empty()) {
     TRY_ASSIGN(config.chat_template, named("--chat-template", read_text(options.chat_template)));
   }

@@ -20,23 +20,30 @@ Range visible_spans(const AttentionArgs& args) {
 
 // Two sets of partials, then the span kernel's own scratch.
 size_t attention_scratch_bytes(int head_dim) {
-  return 2 * kAttentionMaxRows * partial_size(head_dim) * sizeof(float) + SpanScratch::bytes(head_dim);
+  return 2 * kAttentionMaxRows * partial_floats(head_dim) * sizeof(float) + SpanScratch::bytes(head_dim);
+}
+
+void attention_fold(const KernelTable& table, Arithmetic arithmetic, const AttentionArgs& args, Range spans,
+                    float* partial, std::byte* scratch) {
+  CHECK(args.n_rows <= kAttentionMaxRows && spans.size() > 0);
+  const int head_dim = args.kv.head_dim;
+  float* next = reinterpret_cast<float*>(scratch);
+  std::byte* span_scratch = scratch + static_cast<size_t>(kAttentionMaxRows) * partial_floats(head_dim) * sizeof(float);
+  const auto attend = table.attention_span[static_cast<int>(arithmetic)];
+  attend(args, spans.begin, partial, span_scratch);
+  for (int span = spans.begin + 1; span < spans.end; ++span) {
+    attend(args, span, next, span_scratch);
+    table.attention_merge(partial, next, args.n_rows, head_dim);
+  }
 }
 
 void attention(const KernelTable& table, Arithmetic arithmetic, const AttentionArgs& args, std::byte* scratch) {
-  CHECK(args.n_rows <= kAttentionMaxRows);
-  const int head_dim = args.kv.head_dim;
-  const size_t set_bytes = static_cast<size_t>(kAttentionMaxRows) * partial_size(head_dim) * sizeof(float);
-  float* folded = reinterpret_cast<float*>(scratch);
-  float* next = reinterpret_cast<float*>(scratch + set_bytes);
-  std::byte* span_scratch = scratch + 2 * set_bytes;
-  const auto attend = table.attention_span[static_cast<int>(arithmetic)];
   const Range spans = visible_spans(args);
-  for (int span = spans.begin; span < spans.end; ++span) {
-    attend(args, span, span == spans.begin ? folded : next, span_scratch);
-    if (span != spans.begin) table.attention_merge(folded, next, args.n_rows, head_dim);
-  }
-  if (spans.size() > 0) table.attention_finish(args, folded);
+  if (spans.size() == 0) return;
+  float* partial = reinterpret_cast<float*>(scratch);
+  const size_t set_bytes = static_cast<size_t>(kAttentionMaxRows) * partial_floats(args.kv.head_dim) * sizeof(float);
+  attention_fold(table, arithmetic, args, spans, partial, scratch + set_bytes);
+  table.attention_finish(args, partial);
 }
 
 }  // namespace pagoda::kernels

@@ -21,8 +21,6 @@ inline Range visible_tokens(const AttentionArgs& args, int row, int span) {
   return {static_cast<int>(begin), static_cast<int>(end)};
 }
 
-inline int partial_size(int head_dim) { return kPartialHeader + head_dim; }
-
 // Scratch of one attention_span call; ref needs none. Units: bytes from its start, every part on 64 bytes.
 struct SpanScratch {
   static constexpr size_t kScores = 0;  // f32 [rows, span tokens]

@@ -68,6 +68,8 @@ std::string_view to_string(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "unknown";
 }
@@ -78,6 +80,8 @@ std::string_view to_string(Arithmetic arithmetic) {
       return "int8";
     case Arithmetic::kF32:
       return "f32";
+    case Arithmetic::kBf16:
+      return "bf16";
   }
   return "unknown";
 }
@@ -94,7 +98,7 @@ Result<Isa> parse_isa(std::string_view name) {
               supported_names());
 }
 
-Result<Arithmetic> parse_arithmetic(std::string_view name) {
+Result<Arithmetic> parse_arithmetic(std::string_view name, [[maybe_unused]] Isa isa) {
   if (name == "auto" || name == "int8") return Arithmetic::kInt8;
   if (name == "f32") return Arithmetic::kF32;
   if (name == "bf16") {

@@ -80,14 +80,14 @@ TEST(DispatchTest, NamesAreParsed) {
   EXPECT_NE(unknown.error().message.find("'sse9'"), std::string::npos);
   EXPECT_NE(unknown.error().message.find("ref"), std::string::npos);
 
-  EXPECT_EQ(parse_arithmetic("auto").value(), Arithmetic::kInt8);
-  EXPECT_EQ(parse_arithmetic("int8").value(), Arithmetic::kInt8);
-  EXPECT_EQ(parse_arithmetic("f32").value(), Arithmetic::kF32);
-  const Result<Arithmetic> bf16 = parse_arithmetic("bf16");
+  EXPECT_EQ(parse_arithmetic("auto", Isa::kAvx2).value(), Arithmetic::kInt8);
+  EXPECT_EQ(parse_arithmetic("int8", Isa::kAvx2).value(), Arithmetic::kInt8);
+  EXPECT_EQ(parse_arithmetic("f32", Isa::kAvx2).value(), Arithmetic::kF32);
+  const Result<Arithmetic> bf16 = parse_arithmetic("bf16", Isa::kAvx2);
   ASSERT_FALSE(bf16.has_value());
   EXPECT_EQ(bf16.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(bf16.error().message.find("bf16"), std::string::npos);
-  EXPECT_EQ(parse_arithmetic("fp8").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(parse_arithmetic("fp8", Isa::kAvx2).error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST(DispatchTest, FloatModeFlushesSubnormals) {

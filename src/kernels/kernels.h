@@ -1,7 +1,7 @@
 // The kernels: every computation over rows of numbers, once per instruction set, all with the same bits.
 // This is the only header of the folder that others include. Rules (design: numerics):
 //  - a row's result depends on that row alone: not on how many rows, which range or which thread computes it;
-//  - int8 and f32 results are the same bits on ref, AVX2 and AVX-512; products that are fused say so (fma), nothing else is;
+//  - int8 and f32 results are the same bits on every instruction set, bf16 too; products that are fused say so (fma), nothing else is;
 //  - no kernel allocates, locks, logs or spawns; each takes a range and scratch, and runs with round-to-nearest-even, FTZ and DAZ
 //    (set_float_mode); exp, tanh and rsqrt are kernels/math.h's polynomials everywhere.
 // Shapes: row-major [rows, cols]; `ld` is the distance between rows in elements. Ranges are half-open.
@@ -20,8 +20,10 @@
 
 namespace pagoda::kernels {
 
-enum class Isa : uint8_t { kRef, kAvx2, kAvx512 };
-enum class Arithmetic : uint8_t { kInt8, kF32 };
+// kAmx is kAvx512 with AMX-BF16 tiles.
+enum class Isa : uint8_t { kRef, kAvx2, kAvx512, kAmx };
+enum class Arithmetic : uint8_t { kInt8, kF32, kBf16 };
+inline constexpr int kArithmetics = 3;
 
 struct Range {
   int begin = 0;
@@ -38,11 +40,12 @@ struct QuantRows {
   int n_cols = 0;
 };
 
-// Input of a matmul: f32 rows, and their quantized form where the arithmetic or the weight's type wants it.
+// Input of a matmul: f32 rows, and the form that the arithmetic wants.
 struct MatmulInput {
   const float* x = nullptr;  // [n_rows, ld]
   int ld = 0;
-  QuantRows quant;  // all null in f32 arithmetic
+  QuantRows quant;                 // all null but in int8 arithmetic
+  const uint16_t* bf16 = nullptr;  // [n_rows, n_cols of the weight], in bf16 arithmetic
 };
 
 // The rows of queries that share one KV head, against one sequence's cached tokens. Row r sees token t iff
@@ -74,6 +77,13 @@ enum class RopeStyle : uint8_t { kAdjacent, kHalves };
 
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 
+// Logits are summed, searched and sampled in fixed tiles.
+inline constexpr int kLogitsTile = 1024;
+struct LogitTile {
+  float max = 0;
+  int32_t index = 0;
+};
+
 struct KernelTable {
   Isa isa = Isa::kRef;
 
@@ -81,6 +91,8 @@ struct KernelTable {
   // Rows [rows) and columns [cols) of x [*, ld] into the same place of out, as QuantRows says; cols on multiples of 32.
   // A column range lets the thread that produced those columns quantize them without a barrier.
   void (*quantize_rows)(const float* x, int ld, Range rows, Range cols, QuantRows out);
+  // The same range as bf16, rounded to nearest even, denormals to 0, as VCVTNE2PS2BF16 does; out [*, ld_out].
+  void (*bf16_rows)(const float* x, int ld, Range rows, Range cols, uint16_t* out, int ld_out);
   // out[r] = x[r] * (1 / sqrt(mean(x[r]^2) + eps)) * weight, sums in 16 lanes and one tree; x and out may alias.
   void (*rms_norm)(const float* x, int ld_x, const float* weight, float eps, int n_cols, Range rows, float* out,
                    int ld_out);
@@ -99,9 +111,11 @@ struct KernelTable {
 
   // ---- weights ---------------------------------------------------------------------------------------------------------------
   // y[r, n] = sum over k ascending of x[r, k] * w[n, k], for rows [rows) and the outputs of panels [panels); y [*, ld_y], written only
-  // where n < n_rows.  scratch >= matmul_scratch_bytes(n_cols).  Float weight types are always computed as f32.
-  void (*matmul[2])(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y, int ld_y,
-                    std::byte* scratch);  // by Arithmetic
+  // where n < n_rows.  scratch >= matmul_scratch_bytes(n_cols).  Int8 arithmetic computes float weight types as f32.
+  // bf16: w rounded to bf16; per 32 columns an even and an odd fma chain from zero, then acc = acc + (even + odd), as TDPBF16PS.
+  void (*matmul[kArithmetics])(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y,
+                               int ld_y,
+                               std::byte* scratch);  // by Arithmetic
   // One row of w, dequantized, into out [n_cols]: the embedding of a token, read from the same panels as the LM head.
   void (*gather_row)(const tensor::PanelMatrix& w, int row, float* out);
 
@@ -112,13 +126,16 @@ struct KernelTable {
                    int slot);
   // One span [span] for all rows of args; partial [n_rows, 2 + head_dim].  A row that sees nothing in the span gets m = -inf, l = 0, O = 0.
   // n_rows <= kAttentionMaxRows; scratch >= attention_scratch_bytes(head_dim).
-  void (*attention_span[2])(const AttentionArgs& args, int span, float* partial, std::byte* scratch);  // by Arithmetic
+  void (*attention_span[kArithmetics])(const AttentionArgs& args, int span, float* partial,
+                                       std::byte* scratch);  // by Arithmetic
   // into[r] = merge(into[r], next[r]): one step of the left fold.  A next that saw nothing changes no bit of into, and the reverse.
   void (*attention_merge)(float* into, const float* next, int n_rows, int head_dim);
   // out + row_offset[r] = O / l of partial[r].
   void (*attention_finish)(const AttentionArgs& args, const float* partial);
 
   // ---- logits ------------------------------------------------------------------------------------------------------------------
+  // Tile i of x is [i * kLogitsTile, ...): its largest value and that value's lowest index, counted from x.  n > 0.
+  void (*logit_tiles)(const float* x, int n, LogitTile* tiles);
   // x = cap * tanh(x / cap).
   void (*softcap)(float* x, int n, float cap);
   // Index of the largest value, the lowest on ties.  n > 0.
@@ -133,7 +150,15 @@ size_t attention_scratch_bytes(int head_dim);
 // Spans that any row of args can see: [first, last).  Empty only if n_rows == 0.
 Range visible_spans(const AttentionArgs& args);
 
-// All spans of args, folded in order, into out: what one thread does with one work item.
+// Floats of one row's partial.
+constexpr int partial_floats(int head_dim) { return kPartialHeader + head_dim; }
+
+// Folds spans [spans) of args in order into partial [n_rows, partial_floats].  Folding stops being exact in another order: who does
+// not have a row's first span keeps each span's partial apart (attention_span) and leaves the merging to who has.
+void attention_fold(const KernelTable& table, Arithmetic arithmetic, const AttentionArgs& args, Range spans,
+                    float* partial, std::byte* scratch);
+
+// All spans of args, folded in order, into out: what one thread does with a work item that it has whole.
 // scratch >= attention_scratch_bytes(head_dim).
 void attention(const KernelTable& table, Arithmetic arithmetic, const AttentionArgs& args, std::byte* scratch);
 
@@ -146,8 +171,8 @@ std::string_view to_string(Isa isa);
 std::string_view to_string(Arithmetic arithmetic);
 // "auto" gives the best; an unknown or unsupported name says which there are.
 Result<Isa> parse_isa(std::string_view name);
-// "auto" and "int8" give int8; "bf16" is refused by name until it is built.
-Result<Arithmetic> parse_arithmetic(std::string_view name);
+// "auto" is bf16 where the best instruction set has AMX, else int8: a pure function of the machine and the options.
+Result<Arithmetic> parse_arithmetic(std::string_view name, Isa isa);
 
 // Round to nearest even, FTZ and DAZ, for the calling thread. Every compute thread and kernel test calls it once.
 void set_float_mode();

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/kernels.h"
 #include "kernels/math.h"
 
 namespace pagoda::kernels {
-
-inline constexpr int kLogitsTile = 1024;
 
 // One tile: its maximum and the sum of exp(x - max) in 16 lanes and the fixed tree; {-inf, 0} if nothing is above -inf.
 struct TileSum {

@@ -44,7 +44,7 @@ void stream_read(benchmark::State& state) {
 
 void run(benchmark::State& state, Isa isa, Arithmetic arithmetic, DType dtype, Shape shape, int batch) {
   set_float_mode();
-  const KernelTable table = matmul_table(isa);
+  const KernelTable table = kernel_table(isa);
   const Weights one = random_weights({dtype, shape.n_rows, shape.n_cols}, 1);
   const size_t bytes = one.view.bytes();
   const size_t n_copies = std::max<size_t>(1, kWorkingSet / bytes);
@@ -73,7 +73,7 @@ void run(benchmark::State& state, Isa isa, Arithmetic arithmetic, DType dtype, S
 
 void register_all() {
   benchmark::RegisterBenchmark("stream_read", stream_read);
-  for (const Isa isa : machine_isas()) {
+  for (const Isa isa : supported_isas()) {
     if (isa == Isa::kRef) continue;
     for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
       for (size_t type = 0; type < tensor::kDTypeCount; ++type) {

@@ -18,26 +18,6 @@
 
 namespace pagoda::kernels {
 
-// The matmul part of a table, for any instruction set this machine has.
-inline KernelTable matmul_table(Isa isa) {
-  KernelTable table{};
-  table.isa = isa;
-  switch (isa) {
-    case Isa::kRef:
-      fill_matmul_ref(table);
-      break;
-    case Isa::kAvx2:
-      fill_matmul_avx2(table);
-      break;
-    case Isa::kAvx512:
-      fill_matmul_avx512(table);
-      break;
-  }
-  return table;
-}
-
-inline std::vector<Isa> machine_isas() { return isas_of(read_cpu_words()); }
-
 enum class Codes : uint8_t { kRandom, kLowest, kHighest };
 
 struct WeightSpec {

@@ -36,7 +36,7 @@ struct Ranges {
 };
 
 std::vector<float> run(Isa isa, Arithmetic arithmetic, const tensor::PanelMatrix& w, Activations& x, Ranges ranges) {
-  const KernelTable table = matmul_table(isa);
+  const KernelTable table = kernel_table(isa);
   std::vector<float> y(static_cast<size_t>(x.n_rows) * static_cast<size_t>(w.n_rows), kUntouched);
   std::vector<std::byte> scratch(matmul_scratch_bytes(w.n_cols));
   table.matmul[static_cast<size_t>(arithmetic)](w, ranges.panels, x.input(), ranges.rows, y.data(), w.n_rows,
@@ -62,9 +62,9 @@ class Matmul : public testing::TestWithParam<Case> {
 
   void expect_same_bits(const WeightSpec& spec, Activations& x) {
     const Weights w = random_weights(spec, 11);
-    x.quantize(matmul_table(Isa::kRef));
+    x.quantize(kernel_table(Isa::kRef));
     const std::vector<float> expected = run(Isa::kRef, GetParam().arithmetic, w.view, x);
-    for (const Isa isa : machine_isas()) {
+    for (const Isa isa : supported_isas()) {
       const std::vector<float> actual = run(isa, GetParam().arithmetic, w.view, x);
       const int at = first_difference(expected, actual);
       ASSERT_EQ(at, -1) << to_string(isa) << " " << spec.n_rows << " x " << spec.n_cols << ", " << x.n_rows
@@ -93,9 +93,9 @@ TEST_P(Matmul, IsTheSameBitsOnEveryInstructionSet) {
 TEST_P(Matmul, RowsDependOnThemselvesAlone) {
   const int batch = 70;  // more than a tile of rows
   Activations x = random_activations(batch, 512, 5);
-  x.quantize(matmul_table(Isa::kRef));
+  x.quantize(kernel_table(Isa::kRef));
   const Weights w = random_weights({GetParam().dtype, 40, 512}, 6);
-  for (const Isa isa : machine_isas()) {
+  for (const Isa isa : supported_isas()) {
     const std::vector<float> all = run(isa, GetParam().arithmetic, w.view, x);
     for (const int begin : {0, 1, 13, 69}) {
       for (const int end : {begin + 1, begin + 19, batch}) {
@@ -131,7 +131,7 @@ TEST_P(Matmul, RefIsCloseToDoubles) {
   const int n_cols = 512;
   const Weights w = random_weights({GetParam().dtype, 20, n_cols}, 3);
   Activations x = random_activations(3, n_cols, 4);
-  x.quantize(matmul_table(Isa::kRef));
+  x.quantize(kernel_table(Isa::kRef));
   const std::vector<float> y = run(Isa::kRef, GetParam().arithmetic, w.view, x);
   std::vector<float> weights(static_cast<size_t>(n_cols));
   const bool quantized = GetParam().arithmetic == Arithmetic::kInt8 && !tensor::is_float(GetParam().dtype);
@@ -155,10 +155,10 @@ TEST_P(Matmul, GatherRowIsDequantizeRow) {
   const Weights w = random_weights({GetParam().dtype, 40, 512}, 8);
   std::vector<float> expected(512);
   std::vector<float> actual(512);
-  for (const Isa isa : machine_isas()) {
+  for (const Isa isa : supported_isas()) {
     for (const int row : {0, 15, 16, 39}) {
       tensor::dequantize_panel_row(w.view, row, expected.data());
-      matmul_table(isa).gather_row(w.view, row, actual.data());
+      kernel_table(isa).gather_row(w.view, row, actual.data());
       EXPECT_EQ(first_difference(expected, actual), -1) << to_string(isa) << " row " << row;
     }
   }
@@ -176,9 +176,9 @@ TEST(QuantizeRows, IsTheSameBitsOnEveryInstructionSet) {
   for (size_t i = 192; i < 224; ++i) expected.x[i] *= 1e38F / 8;
   for (size_t i = 288; i < 320; ++i) expected.x[i] = static_cast<float>(i % 5) - 2.5F;  // ties
   Activations actual = expected;
-  expected.quantize(matmul_table(Isa::kRef));
-  for (const Isa isa : machine_isas()) {
-    actual.quantize(matmul_table(isa));
+  expected.quantize(kernel_table(Isa::kRef));
+  for (const Isa isa : supported_isas()) {
+    actual.quantize(kernel_table(isa));
     EXPECT_EQ(expected.q, actual.q) << to_string(isa);
     EXPECT_EQ(first_difference(expected.d, actual.d), -1) << to_string(isa);
     EXPECT_EQ(expected.sums16, actual.sums16) << to_string(isa);
@@ -186,10 +186,10 @@ TEST(QuantizeRows, IsTheSameBitsOnEveryInstructionSet) {
 }
 
 TEST(QuantizeRows, WritesOnlyItsRange) {
-  for (const Isa isa : machine_isas()) {
+  for (const Isa isa : supported_isas()) {
     Activations x = random_activations(3, 128, 2);
     x.q.assign(x.q.size(), 77);
-    matmul_table(isa).quantize_rows(x.x.data(), 128, {1, 2}, {32, 96}, x.quant());
+    kernel_table(isa).quantize_rows(x.x.data(), 128, {1, 2}, {32, 96}, x.quant());
     for (size_t i = 0; i < x.q.size(); ++i) {
       const bool inside = i >= 128 + 32 && i < 128 + 96;
       if (inside) {
@@ -202,10 +202,10 @@ TEST(QuantizeRows, WritesOnlyItsRange) {
 }
 
 TEST(QuantizeRows, ZeroRowsAndSums) {
-  for (const Isa isa : machine_isas()) {
+  for (const Isa isa : supported_isas()) {
     Activations x(1, 64);
     for (size_t i = 32; i < 64; ++i) x.x[i] = i < 48 ? 2.0F : -2.0F;
-    x.quantize(matmul_table(isa));
+    x.quantize(kernel_table(isa));
     EXPECT_EQ(x.d[0], 0.0F);
     EXPECT_EQ(x.q[0], 0);
     EXPECT_EQ(x.d[1], 2.0F / 127.0F);

@@ -164,7 +164,7 @@ inline void clear_row(int head_dim, float* partial) {
 // Tokens that all of rows [r, r + n), n <= kValueRows, see.
 template <class Values>
 inline void add_values(const SpanWork& work, int r, int n, Range tokens, float* partial) {
-  const int stride = partial_size(work.args.kv.head_dim);
+  const int stride = partial_floats(work.args.kv.head_dim);
   const ValueTask task{.view = &work.args.kv,
                        .first_block = work.first_block,
                        .begin = tokens.begin,
@@ -197,7 +197,7 @@ inline void values_of_piece(const SpanWork& work, int first, int n, float* parti
 template <class Keys, class Values>
 inline void attend_tile(const SpanWork& work, Range rows, float* partial) {
   const int head_dim = work.args.kv.head_dim;
-  const int stride = partial_size(head_dim);
+  const int stride = partial_floats(head_dim);
   score_tile<Keys>(work, rows);
   for (int r = rows.begin; r < rows.end; ++r) {
     clear_row(head_dim, partial + r * stride);
@@ -240,7 +240,7 @@ inline void attention_span(const AttentionArgs& args, int span, float* partial, 
 }
 
 inline void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
-  const int size = partial_size(head_dim);
+  const int size = partial_floats(head_dim);
   for (int r = 0; r < n_rows; ++r, into += size, next += size) {
     if (next[0] == kMinusInfinity) continue;
     if (into[0] == kMinusInfinity) {
@@ -259,7 +259,7 @@ inline void attention_merge(float* into, const float* next, int n_rows, int head
 }
 
 inline void attention_finish(const AttentionArgs& args, const float* partial) {
-  for (int r = 0; r < args.n_rows; ++r, partial += partial_size(args.kv.head_dim)) {
+  for (int r = 0; r < args.n_rows; ++r, partial += partial_floats(args.kv.head_dim)) {
     float* out = args.out + args.row_offset[r];
     const F32 sum = splat(partial[1] == 0.0f ? 1.0f : partial[1]);
     for (int d = 0; d < args.kv.head_dim; d += kLanes) store(out + d, div(load(partial + kPartialHeader + d), sum));

@@ -146,13 +146,13 @@ void attend_row(const AttentionArgs& args, Arithmetic arithmetic, int span, int 
 template <Arithmetic kArithmetic>
 void attention_span(const AttentionArgs& args, int span, float* partial, std::byte*) {
   for (int r = 0; r < args.n_rows; ++r) {
-    attend_row(args, kArithmetic, span, r, partial + r * partial_size(args.kv.head_dim));
+    attend_row(args, kArithmetic, span, r, partial + r * partial_floats(args.kv.head_dim));
   }
 }
 
 // m = max; a = exp(m_into - m), b = exp(m_next - m);  x = fma(x_next, b, x_into * a) for l and O.
 void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
-  const int size = partial_size(head_dim);
+  const int size = partial_floats(head_dim);
   for (int r = 0; r < n_rows; ++r, into += size, next += size) {
     if (next[0] == kMinusInfinity) continue;
     if (into[0] == kMinusInfinity) {
@@ -169,7 +169,7 @@ void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
 
 // A row that saw nothing gets zeros.
 void attention_finish(const AttentionArgs& args, const float* partial) {
-  for (int r = 0; r < args.n_rows; ++r, partial += partial_size(args.kv.head_dim)) {
+  for (int r = 0; r < args.n_rows; ++r, partial += partial_floats(args.kv.head_dim)) {
     float* out = args.out + args.row_offset[r];
     const float sum = partial[1] == 0.0f ? 1.0f : partial[1];
     for (int d = 0; d < args.kv.head_dim; ++d) out[d] = partial[kPartialHeader + d] / sum;
