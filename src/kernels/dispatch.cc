@@ -16,12 +16,13 @@ struct Filler {
   void (*matmul)(KernelTable&);
   void (*rows)(KernelTable&);
   void (*attention)(KernelTable&);
+  void (*logits)(KernelTable&);
 };
 
 constexpr Filler kFillers[] = {
-    {fill_matmul_ref, fill_rows_ref, fill_attention_ref},
-    {fill_matmul_avx2, fill_rows_avx2, fill_attention_avx2},
-    {fill_matmul_avx512, fill_rows_avx512, fill_attention_avx512},
+    {fill_matmul_ref, fill_rows_ref, fill_attention_ref, fill_logits_ref},
+    {fill_matmul_avx2, fill_rows_avx2, fill_attention_avx2, fill_logits_avx2},
+    {fill_matmul_avx512, fill_rows_avx512, fill_attention_avx512, fill_logits_avx512},
 };
 
 KernelTable make_table(Isa isa) {
@@ -31,6 +32,7 @@ KernelTable make_table(Isa isa) {
   filler.matmul(table);
   filler.rows(table);
   filler.attention(table);
+  filler.logits(table);
   return table;
 }
 

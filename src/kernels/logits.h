@@ -1,5 +1,4 @@
-// log(sum(exp(x))) over fixed tiles, folded left to right in double: what each instruction set does with its own
-// tile_sum. Internal.
+// What each instruction set does with its own function of one tile. Internal.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +15,15 @@ struct TileSum {
   float sum;
 };
 
+inline void fill_tiles(LogitTile (*largest)(const float*, int), const float* x, int n, LogitTile* tiles) {
+  for (int begin = 0; begin < n; begin += kLogitsTile) {
+    LogitTile tile = largest(x + begin, std::min(kLogitsTile, n - begin));
+    tile.index += begin;
+    *tiles++ = tile;
+  }
+}
+
+// log(sum(exp(x))), folded left to right in double.
 inline double fold_tiles(TileSum (*tile_sum)(const float*, int), const float* x, int n) {
   float max = -std::numeric_limits<float>::infinity();
   double sum = 0.0;

@@ -1,4 +1,4 @@
-// Rows of activations and logits: each instruction set against ref, bit for bit; ref against double.
+// Rows of activations: each instruction set against ref, bit for bit; ref against double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,49 +83,7 @@ TEST_P(RowsTest, Gated) {
   }
 }
 
-TEST_P(RowsTest, Logits) {
-  std::vector<float> x = random_floats(9, static_cast<size_t>(n()), 8.0f);
-  expect_same(x,
-              [&](const KernelTable& table, std::vector<float>& logits) { table.softcap(logits.data(), n(), 5.0f); });
-
-  x[static_cast<size_t>(n() / 2)] = x[static_cast<size_t>(n() - 1)] = 40.0f;  // a tie
-  for (const Isa isa : supported_isas()) {
-    EXPECT_EQ(kernel_table(isa).argmax(x.data(), n()), n() / 2) << to_string(isa);
-    EXPECT_EQ(kernel_table(isa).log_sum_exp(x.data(), n()), kernel_table(Isa::kRef).log_sum_exp(x.data(), n()));
-  }
-  double sum = 0.0;
-  for (const float v : x) sum += std::exp(double{v} - 40.0);
-  EXPECT_NEAR(kernel_table(Isa::kRef).log_sum_exp(x.data(), n()), 40.0 + std::log(sum), 1e-6);
-}
-
 INSTANTIATE_TEST_SUITE_P(Columns, RowsTest, testing::Values(1, 15, 16, 17, 31, 64, 100, 576, 1024, 1025, 3001));
-
-TEST(RowsEdgeTest, ArgmaxTakesTheFirstOfEquals) {
-  set_float_mode();
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  for (const Isa isa : supported_isas()) {
-    const KernelTable& table = kernel_table(isa);
-    for (int n = 1; n < 70; ++n) {
-      std::vector<float> x(static_cast<size_t>(n), -kInf);
-      EXPECT_EQ(table.argmax(x.data(), n), 0);
-      for (int first = n - 1; first >= 0; --first) {
-        x[static_cast<size_t>(first)] = -3.0f;
-        ASSERT_EQ(table.argmax(x.data(), n), first) << to_string(isa) << " of " << n;
-      }
-    }
-  }
-}
-
-TEST(RowsEdgeTest, LogSumExpOfMaskedLogits) {
-  set_float_mode();
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  for (const Isa isa : supported_isas()) {
-    std::vector<float> x(3000, -kInf);
-    EXPECT_EQ(kernel_table(isa).log_sum_exp(x.data(), 3000), -kInf);
-    x[2500] = 2.0f;  // the only one: its own logarithm
-    EXPECT_EQ(kernel_table(isa).log_sum_exp(x.data(), 3000), 2.0);
-  }
-}
 
 struct RopeCase {
   int head_dim;

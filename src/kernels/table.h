@@ -12,10 +12,15 @@ void fill_matmul_ref(KernelTable& table);
 void fill_matmul_avx2(KernelTable& table);
 void fill_matmul_avx512(KernelTable& table);
 
-// rms_norm, add, add_bias, scale, gated, rope, softcap, argmax, log_sum_exp.
+// rms_norm, add, add_bias, scale, gated, rope.
 void fill_rows_ref(KernelTable& table);
 void fill_rows_avx2(KernelTable& table);
 void fill_rows_avx512(KernelTable& table);
+
+// Rows of logits.
+void fill_logits_ref(KernelTable& table);
+void fill_logits_avx2(KernelTable& table);
+void fill_logits_avx512(KernelTable& table);
 
 // kv_write, attention_span, attention_merge, attention_finish.
 void fill_attention_ref(KernelTable& table);

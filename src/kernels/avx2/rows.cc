@@ -1,11 +1,10 @@
-// Rows of activations and logits on avx2.
+// Rows of activations on avx2.
 #include <immintrin.h>
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
-#include "kernels/logits.h"
 #include "kernels/math.h"
 #include "kernels/table.h"
 
@@ -28,9 +27,6 @@ void fill_rows_avx2(KernelTable& table) {
   table.gated[static_cast<int>(Activation::kGeluTanh)] = avx2::gated<avx2::GeluTanhOp>;
   table.rope[static_cast<int>(RopeStyle::kAdjacent)] = avx2::rope_adjacent;
   table.rope[static_cast<int>(RopeStyle::kHalves)] = avx2::rope_halves;
-  table.softcap = avx2::softcap_logits;
-  table.argmax = avx2::argmax;
-  table.log_sum_exp = avx2::log_sum_exp;
 }
 
 }  // namespace pagoda::kernels

@@ -1,11 +1,10 @@
-// Rows of activations and logits on avx512.
+// Rows of activations on avx512.
 #include <immintrin.h>
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
-#include "kernels/logits.h"
 #include "kernels/math.h"
 #include "kernels/table.h"
 
@@ -28,9 +27,6 @@ void fill_rows_avx512(KernelTable& table) {
   table.gated[static_cast<int>(Activation::kGeluTanh)] = avx512::gated<avx512::GeluTanhOp>;
   table.rope[static_cast<int>(RopeStyle::kAdjacent)] = avx512::rope_adjacent;
   table.rope[static_cast<int>(RopeStyle::kHalves)] = avx512::rope_halves;
-  table.softcap = avx512::softcap_logits;
-  table.argmax = avx512::argmax;
-  table.log_sum_exp = avx512::log_sum_exp;
 }
 
 }  // namespace pagoda::kernels

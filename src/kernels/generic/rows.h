@@ -1,4 +1,4 @@
-// Rows of activations and logits over 16 lanes (ref/rows.cc defines them).
+// Rows of activations over 16 lanes (ref/rows.cc defines them).
 // Not self-contained: include inside a region, after simd.h and generic/math.h.
 
 PAGODA_SIMD const float* row_of(const float* x, int ld, int row) { return x + static_cast<ptrdiff_t>(row) * ld; }
@@ -35,11 +35,6 @@ struct SiluOp {
 struct GeluTanhOp {
   PAGODA_SIMD F32 operator()(F32 gate, F32 up) const { return mul(gelu_tanh(gate), up); }
 };
-struct SoftcapOp {
-  F32 cap;
-  PAGODA_SIMD F32 operator()(F32 x) const { return softcap(x, cap); }
-};
-
 inline void rms_norm(const float* x, int ld_x, const float* weight, float eps, int n_cols, Range rows, float* out,
                      int ld_out) {
   for (int r = rows.begin; r < rows.end; ++r) {
@@ -130,59 +125,3 @@ inline void rope_halves(float* x, int ld, int n_heads, int head_dim, int rope_di
     }
   }
 }
-
-inline void softcap_logits(float* x, int n, float cap) { map_row(SoftcapOp{splat(cap)}, x, n, x); }
-
-// Each lane keeps its first largest; then the largest lane, the lowest index on ties.
-inline int argmax(const float* x, int n) {
-  F32 best = splat(-std::numeric_limits<float>::infinity());
-  I32 best_index = splat_i32(0);
-  I32 index = lane_numbers();
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const F32 value = load(x + i);
-    const Mask higher = greater(value, best);
-    best = select(higher, value, best);
-    best_index = select(higher, index, best_index);
-    index = add(index, splat_i32(kLanes));
-  }
-  float lane_best[kLanes];
-  int32_t lane_index[kLanes];
-  store(lane_best, best);
-  store_i32(lane_index, best_index);
-  float highest = lane_best[0];
-  int result = lane_index[0];
-  for (int lane = 1; lane < kLanes; ++lane) {
-    const bool first_of_equals = lane_best[lane] == highest && lane_index[lane] < result;
-    if (lane_best[lane] > highest || first_of_equals) {
-      highest = lane_best[lane];
-      result = lane_index[lane];
-    }
-  }
-  for (; i < n; ++i) {
-    if (x[i] > highest) {
-      highest = x[i];
-      result = i;
-    }
-  }
-  return result;
-}
-
-// Lanes from n on hold -inf.
-PAGODA_SIMD F32 load_logits(const float* x, int n) {
-  if (n >= kLanes) return load(x);
-  return select(lanes_in(0, n), load_first(x, n), splat(-std::numeric_limits<float>::infinity()));
-}
-
-inline TileSum tile_sum(const float* x, int n) {
-  F32 highest = splat(-std::numeric_limits<float>::infinity());
-  for (int i = 0; i < n; i += kLanes) highest = max(highest, load_logits(x + i, n - i));
-  TileSum tile{.max = reduce_max(highest), .sum = 0.0f};
-  if (tile.max == -std::numeric_limits<float>::infinity()) return tile;
-  F32 sum = zero();
-  for (int i = 0; i < n; i += kLanes) sum = add(sum, exp(sub(load_logits(x + i, n - i), splat(tile.max))));
-  tile.sum = reduce_add(sum);
-  return tile;
-}
-
-inline double log_sum_exp(const float* x, int n) { return fold_tiles(tile_sum, x, n); }

@@ -1,8 +1,6 @@
-// Rows of activations and logits: the definition, in plain loops.
+// Rows of activations: the definition, in plain loops.
 #include <cmath>
-#include <limits>
 
-#include "kernels/logits.h"
 #include "kernels/math.h"
 #include "kernels/ref/lanes.h"
 #include "kernels/table.h"
@@ -78,38 +76,6 @@ void rope(float* x, int ld, int n_heads, int head_dim, int rope_dim, const float
   }
 }
 
-void softcap(float* x, int n, float cap) {
-  for (int i = 0; i < n; ++i) x[i] = softcap_f32(x[i], cap);
-}
-
-int argmax(const float* x, int n) {
-  int best = 0;
-  float highest = -std::numeric_limits<float>::infinity();
-  for (int i = 0; i < n; ++i) {
-    if (x[i] > highest) {
-      highest = x[i];
-      best = i;
-    }
-  }
-  return best;
-}
-
-// A tile's sum of exp(x - its maximum), in 16 lanes.
-TileSum tile_sum(const float* x, int n) {
-  TileSum tile{.max = -std::numeric_limits<float>::infinity(), .sum = 0.0f};
-  for (int i = 0; i < n; ++i) tile.max = x[i] > tile.max ? x[i] : tile.max;
-  if (tile.max == -std::numeric_limits<float>::infinity()) return tile;
-  LaneSum sum;
-  for (int i = 0; i < n; ++i) {
-    float& lane = sum.lane[i % LaneSum::kLanes];
-    lane = lane + exp_f32(x[i] - tile.max);
-  }
-  tile.sum = sum.total();
-  return tile;
-}
-
-double log_sum_exp(const float* x, int n) { return fold_tiles(tile_sum, x, n); }
-
 }  // namespace
 }  // namespace pagoda::kernels::ref
 
@@ -124,9 +90,6 @@ void fill_rows_ref(KernelTable& table) {
   table.gated[static_cast<int>(Activation::kGeluTanh)] = ref::gated<gelu_tanh_f32>;
   table.rope[static_cast<int>(RopeStyle::kAdjacent)] = ref::rope<RopeStyle::kAdjacent>;
   table.rope[static_cast<int>(RopeStyle::kHalves)] = ref::rope<RopeStyle::kHalves>;
-  table.softcap = ref::softcap;
-  table.argmax = ref::argmax;
-  table.log_sum_exp = ref::log_sum_exp;
 }
 
 }  // namespace pagoda::kernels

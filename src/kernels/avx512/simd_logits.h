@@ -1,0 +1,5 @@
+// What rows of logits add to simd.h on AVX-512. The same names are in avx2/simd_logits.h.
+// Not self-contained: include inside the region, after simd.h.
+
+PAGODA_SIMD Mask equal(F32 a, F32 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
+PAGODA_SIMD uint32_t lane_bits(Mask m) { return m.v; }  // bit i says lane i
