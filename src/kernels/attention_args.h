@@ -28,8 +28,11 @@ struct SpanScratch {
   static constexpr size_t kVScales = kKScales + kSpanTokens * sizeof(float);                     // f32 [span tokens]
   static constexpr size_t kAmounts = kVScales + kSpanTokens * sizeof(float);                     // f32 [rows]
   static constexpr size_t kCorrections = kAmounts + kAttentionMaxRows * sizeof(float);           // i32 [rows]
-  static constexpr size_t kQueries = kCorrections + kAttentionMaxRows * sizeof(int32_t);  // int8 [rows, head_dim]
-  static size_t bytes(int head_dim) { return kQueries + static_cast<size_t>(kAttentionMaxRows) * head_dim; }
+  static constexpr size_t kQueries =
+      kCorrections + kAttentionMaxRows * sizeof(int32_t);  // int8 or f32 [rows, head_dim]
+  static size_t bytes(int head_dim) {
+    return kQueries + static_cast<size_t>(kAttentionMaxRows) * static_cast<size_t>(head_dim) * sizeof(float);
+  }
 };
 
 }  // namespace pagoda::kernels

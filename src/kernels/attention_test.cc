@@ -20,6 +20,7 @@ constexpr LayerFormat kBf16{KvType::kBf16, KvType::kBf16};
 constexpr LayerFormat kQ8{KvType::kInt8, KvType::kInt8};
 constexpr LayerFormat kK16V8{KvType::kBf16, KvType::kInt8};
 constexpr LayerFormat kK8V16{KvType::kInt8, KvType::kBf16};
+constexpr Arithmetic kAllArithmetics[] = {Arithmetic::kInt8, Arithmetic::kF32, Arithmetic::kBf16};
 constexpr LayerFormat kFormats[] = {kBf16, kQ8, kK16V8, kK8V16};
 
 // The second KV head of the second layer of a sequence of n_tokens random tokens.
@@ -110,7 +111,7 @@ std::vector<int32_t> run_of_positions(int first, int n_rows, int rows_per_token)
 }
 
 void expect_all_isas_agree(Rows& rows, const std::string& what) {
-  for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
+  for (const Arithmetic arithmetic : kAllArithmetics) {
     const std::vector<float> want = rows.run(Isa::kRef, arithmetic);
     for (const Isa isa : supported_isas()) {
       EXPECT_TRUE(same_bits(rows.run(isa, arithmetic), want))
@@ -177,7 +178,7 @@ TEST_P(AttentionTest, ARowDependsOnItselfAlone) {
     const Cache cache(format, head_dim(), 560);
     for (const Isa isa : supported_isas()) {
       if (isa == Isa::kRef) continue;
-      for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
+      for (const Arithmetic arithmetic : kAllArithmetics) {
         Rows all(cache, run_of_positions(240, kAttentionMaxRows, 3));
         const std::vector<float> want = all.run(isa, arithmetic);
         for (const size_t r : {0u, 1u, 17u, 40u, 63u}) {
@@ -191,6 +192,35 @@ TEST_P(AttentionTest, ARowDependsOnItselfAlone) {
           const auto from = want.begin() + all.offset[r];
           EXPECT_TRUE(same_bits(got, std::vector<float>(from, from + head_dim()))) << to_string(isa) << " row " << r;
         }
+      }
+    }
+  }
+}
+
+// The spans of a call cut into runs: folded where the first span is, attended one by one and merged later where it is not.
+TEST_P(AttentionTest, RunsOfSpansMergeToTheWhole) {
+  const Cache cache(kQ8, head_dim(), 1100);
+  const size_t size = static_cast<size_t>(partial_floats(head_dim()));
+  for (const Isa isa : supported_isas()) {
+    const KernelTable& table = kernel_table(isa);
+    for (const Arithmetic arithmetic : kAllArithmetics) {
+      Rows rows(cache, {1099, 255, 600, 1090});
+      const std::vector<float> want = rows.run(isa, arithmetic);
+      const Range spans = visible_spans(rows.args);
+      ASSERT_EQ(spans.size(), 5);
+      for (int cut = 1; cut < spans.end; ++cut) {
+        std::vector<float> partial(4 * size);
+        std::vector<float> next(4 * size);
+        AlignedBytes scratch(attention_scratch_bytes(head_dim()));
+        attention_fold(table, arithmetic, rows.args, {0, cut}, partial.data(), scratch.data);
+        for (int span = cut; span < spans.end; ++span) {
+          table.attention_span[static_cast<int>(arithmetic)](rows.args, span, next.data(), scratch.data);
+          table.attention_merge(partial.data(), next.data(), 4, head_dim());
+        }
+        std::vector<float> out(rows.q.size(), -7.0f);
+        rows.args.out = out.data();
+        table.attention_finish(rows.args, partial.data());
+        EXPECT_TRUE(same_bits(out, want)) << to_string(isa) << " " << to_string(arithmetic) << " cut at " << cut;
       }
     }
   }
@@ -227,13 +257,14 @@ TEST_P(AttentionTest, RefIsCloseToDouble) {
       Rows rows(cache, {0, 31, 255, 256, 299});
       rows.args.window = window;
       rows.args.softcap = window == 0 ? 0.0f : 2.0f;
-      for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
-        const bool rounds_queries = arithmetic == Arithmetic::kInt8 && format.k == KvType::kInt8;
+      for (const Arithmetic arithmetic : kAllArithmetics) {
+        const bool rounds =
+            arithmetic == Arithmetic::kBf16 || (arithmetic == Arithmetic::kInt8 && format.k == KvType::kInt8);
         const std::vector<float> out = rows.run(Isa::kRef, arithmetic);
         for (int r = 0; r < rows.args.n_rows; ++r) {
           const std::vector<double> want = attend_in_double(cache, rows, r);
           for (int d = 0; d < head_dim(); ++d) {
-            EXPECT_NEAR(out[rows.offset[r] + d], want[d], rounds_queries ? 2e-2 : 2e-6)
+            EXPECT_NEAR(out[rows.offset[r] + d], want[d], rounds ? 2e-2 : 2e-6)
                 << to_string(format) << " " << to_string(arithmetic) << " row " << r;
           }
         }

@@ -4,6 +4,7 @@
 // Register blocks: rows x 16 tokens * vectors of scores; rows of values, and how many vectors of sums they may fill.
 inline constexpr int kScoreRows = 4;
 inline constexpr int kScoreVectors = 1;
+inline constexpr int kBf16ScoreRows = 2;  // with three sums each
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueSums = 5;
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/attention_args.h"
+#include "kernels/bf16_rule.h"
 #include "kernels/int8_rule.h"
 #include "kernels/math.h"
 #include "kernels/table.h"
@@ -18,6 +19,7 @@
 #include "kernels/generic/math.h"
 #include "kernels/generic/int8_rule.h"
 #include "kernels/generic/kv_write.h"
+#include "kernels/generic/bf16_rule.h"
 #include "kernels/generic/attention_scores.h"
 #include "kernels/generic/attention_values.h"
 #include "kernels/generic/attention.h"
@@ -30,6 +32,7 @@ void fill_attention_avx512(KernelTable& table) {
   table.kv_write = avx512::kv_write;
   table.attention_span[static_cast<int>(Arithmetic::kInt8)] = avx512::attention_span<Arithmetic::kInt8>;
   table.attention_span[static_cast<int>(Arithmetic::kF32)] = avx512::attention_span<Arithmetic::kF32>;
+  table.attention_span[static_cast<int>(Arithmetic::kBf16)] = avx512::attention_span<Arithmetic::kBf16>;
   table.attention_merge = avx512::attention_merge;
   table.attention_finish = avx512::attention_finish;
 }

@@ -4,6 +4,7 @@
 // Register blocks: rows x 16 tokens * vectors of scores; rows of values, and how many vectors of sums they may fill.
 inline constexpr int kScoreRows = 8;
 inline constexpr int kScoreVectors = 2;
+inline constexpr int kBf16ScoreRows = 8;  // with three sums each
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueSums = 24;
 

@@ -15,6 +15,7 @@ struct SpanWork {
   float* amounts;       // [rows]: scale, times the query's own scale in int8
   int32_t* sum_starts;  // [rows]
   int8_t* q8;           // [rows, head_dim]
+  float* q16;           // [rows, head_dim], rounded to bf16; in the same place
   const float* q[kAttentionMaxRows];
   Range seen[kAttentionMaxRows];        // tokens of the span
   uint8_t blocks[kAttentionMaxRows];    // bit b: the row sees tokens of block b
@@ -28,7 +29,8 @@ struct SpanWork {
         v_scales(reinterpret_cast<float*>(scratch + SpanScratch::kVScales)),
         amounts(reinterpret_cast<float*>(scratch + SpanScratch::kAmounts)),
         sum_starts(reinterpret_cast<int32_t*>(scratch + SpanScratch::kCorrections)),
-        q8(reinterpret_cast<int8_t*>(scratch + SpanScratch::kQueries)) {
+        q8(reinterpret_cast<int8_t*>(scratch + SpanScratch::kQueries)),
+        q16(reinterpret_cast<float*>(scratch + SpanScratch::kQueries)) {
     int32_t highest = 0;
     for (int r = 0; r < args.n_rows; ++r) {
       q[r] = args.q + args.row_offset[r];
@@ -91,6 +93,16 @@ inline void quantize_queries(const SpanWork& work) {
   }
 }
 
+// The queries of bf16 arithmetic.
+inline void round_queries(SpanWork& work) {
+  const int head_dim = work.args.kv.head_dim;
+  for (int r = 0; r < work.args.n_rows; ++r) {
+    float* q16 = work.q16 + r * head_dim;
+    for (int d = 0; d < head_dim; d += kLanes) store(q16 + d, round_bf16(load(work.q[r] + d)));
+    work.q[r] = q16;
+  }
+}
+
 // Size of the pieces when n rows are cut into as few pieces of at most `most` as possible, evenly.
 PAGODA_SIMD int even_piece(int n, int most) {
   const int pieces = (n + most - 1) / most;
@@ -101,7 +113,7 @@ template <class Keys>
 inline void score_tile(const SpanWork& work, Range rows) {
   const kv::KvView& view = work.args.kv;
   const uint32_t blocks = union_of_blocks(work, rows.begin, rows.end);
-  const int piece = even_piece(rows.size(), kScoreRows);
+  const int piece = even_piece(rows.size(), Keys::kMaxRows);
   for (int b = 0; b < kSpanBlocks; ++b) {
     if ((blocks >> b & 1) == 0) continue;
     for (int r = rows.begin; r < rows.end; r += piece) {
@@ -129,6 +141,7 @@ PAGODA_SIMD F32 masked_scores(const AttentionArgs& args, const float* scores, Ra
 }
 
 // Turns a row's scores into weights p * s_v and leaves m and l. A masked token's p is exactly 0 (exp of -inf).
+template <class Order>
 inline void softmax_row(const SpanWork& work, int row, float* partial) {
   const Range seen = work.seen[row];
   float* scores = work.scores + row * kSpanTokens;
@@ -149,7 +162,7 @@ inline void softmax_row(const SpanWork& work, int row, float* partial) {
   for (int t = begin; t < seen.end; t += kLanes) {
     const F32 p = exp_finite(sub(load(scores + t), splat(m)));
     sum = add(sum, p);
-    store(scores + t, mul(p, load(work.v_scales + t)));
+    store(scores + t, Order::weight(mul(p, load(work.v_scales + t))));
   }
   partial[0] = m;
   partial[1] = reduce_add(sum);
@@ -161,8 +174,8 @@ inline void clear_row(int head_dim, float* partial) {
   for (int d = 0; d < head_dim; d += kLanes) store(partial + kPartialHeader + d, zero());
 }
 
-// Tokens that all of rows [r, r + n), n <= kValueRows, see.
-template <class Values>
+// Rows [r, r + n), n <= kValueRows.
+template <class Values, class Order>
 inline void add_values(const SpanWork& work, int r, int n, Range tokens, float* partial) {
   const int stride = partial_floats(work.args.kv.head_dim);
   const ValueTask task{.view = &work.args.kv,
@@ -174,7 +187,7 @@ inline void add_values(const SpanWork& work, int r, int n, Range tokens, float* 
                        .out = partial + r * stride + kPartialHeader,
                        .out_stride = stride,
                        .ahead = work.ahead};
-  accumulate_rows<Values>(task, n);
+  accumulate_rows<Values, Order>(task, n);
 }
 
 // One register block: what all its rows see in one go, before and after it each row's own tokens.
@@ -186,56 +199,92 @@ inline void values_of_piece(const SpanWork& work, int first, int n, float* parti
     common.end = std::min(common.end, work.seen[r].end);
   }
   if (common.begin >= common.end) {
-    for (int r = first; r < first + n; ++r) add_values<Values>(work, r, 1, work.seen[r], partial);
+    for (int r = first; r < first + n; ++r) add_values<Values, TokenOrder>(work, r, 1, work.seen[r], partial);
     return;
   }
-  for (int r = first; r < first + n; ++r) add_values<Values>(work, r, 1, {work.seen[r].begin, common.begin}, partial);
-  add_values<Values>(work, first, n, common, partial);
-  for (int r = first; r < first + n; ++r) add_values<Values>(work, r, 1, {common.end, work.seen[r].end}, partial);
+  for (int r = first; r < first + n; ++r)
+    add_values<Values, TokenOrder>(work, r, 1, {work.seen[r].begin, common.begin}, partial);
+  add_values<Values, TokenOrder>(work, first, n, common, partial);
+  for (int r = first; r < first + n; ++r)
+    add_values<Values, TokenOrder>(work, r, 1, {common.end, work.seen[r].end}, partial);
 }
 
-template <class Keys, class Values>
+// The weights of whole 16 tokens that softmax_row left as they were, in blocks that rows of the same piece see.
+inline void clear_unseen_weights(const SpanWork& work, int row, uint32_t blocks) {
+  const Range seen = work.seen[row];
+  for (int t = 0; t < kSpanTokens; t += kLanes) {
+    if ((blocks >> (t / kv::kBlockTokens) & 1) == 0) continue;
+    if (t + kLanes <= seen.begin || t >= seen.end) store(work.scores + row * kSpanTokens + t, zero());
+  }
+}
+
+// bf16: whole blocks, all that any row of the register block sees. O ends with one zero, so that a block of zero weights
+// changes no bit.
+template <class Values>
+inline void cells_of_piece(const SpanWork& work, int first, int n, float* partial) {
+  const uint32_t blocks = union_of_blocks(work, first, first + n);
+  for (int r = first; r < first + n; ++r) clear_unseen_weights(work, r, blocks);
+  for (int b = 0; b < kSpanBlocks; ++b) {
+    if ((blocks >> b & 1) == 0) continue;
+    add_values<Values, CellOrder>(work, first, n, {b * kv::kBlockTokens, (b + 1) * kv::kBlockTokens}, partial);
+  }
+  const int head_dim = work.args.kv.head_dim;
+  for (int r = first; r < first + n; ++r) {
+    float* out = partial + r * partial_floats(head_dim) + kPartialHeader;
+    for (int d = 0; d < head_dim; d += kLanes) store(out + d, add(load(out + d), zero()));
+  }
+}
+
+template <class Keys, class Values, class Order>
 inline void attend_tile(const SpanWork& work, Range rows, float* partial) {
   const int head_dim = work.args.kv.head_dim;
   const int stride = partial_floats(head_dim);
   score_tile<Keys>(work, rows);
   for (int r = rows.begin; r < rows.end; ++r) {
     clear_row(head_dim, partial + r * stride);
-    if (work.seen[r].size() > 0) softmax_row(work, r, partial + r * stride);
+    if (work.seen[r].size() > 0) softmax_row<Order>(work, r, partial + r * stride);
   }
   const int piece = even_piece(rows.size(), kValueRows);
   for (int r = rows.begin; r < rows.end; r += piece) {
-    values_of_piece<Values>(work, r, std::min(piece, rows.end - r), partial);
+    const int n = std::min(piece, rows.end - r);
+    if constexpr (Order::kChains == 1) {
+      values_of_piece<Values>(work, r, n, partial);
+    } else {
+      cells_of_piece<Values>(work, r, n, partial);
+    }
   }
 }
 
-template <class Keys>
+template <class Keys, class Order>
 inline void attend_tiles(const SpanWork& work, float* partial) {
   prepare_scales(work);
   for (int r = 0; r < work.args.n_rows; r += kTileRows) {
     const Range rows{r, std::min(r + kTileRows, work.args.n_rows)};
     if (work.args.kv.layer.format.v == kv::KvType::kInt8) {
-      attend_tile<Keys, Int8Values>(work, rows, partial);
+      attend_tile<Keys, Int8Values, Order>(work, rows, partial);
     } else {
-      attend_tile<Keys, Bf16Values>(work, rows, partial);
+      attend_tile<Keys, Bf16Values, Order>(work, rows, partial);
     }
   }
 }
 
 template <Arithmetic kArithmetic>
 inline void attention_span(const AttentionArgs& args, int span, float* partial, std::byte* scratch) {
-  const SpanWork work(args, span, scratch);
+  SpanWork work(args, span, scratch);
   const bool int8_keys = args.kv.layer.format.k == kv::KvType::kInt8;
   if (kArithmetic == Arithmetic::kInt8 && int8_keys) {
     quantize_queries(work);
-    attend_tiles<Int8Keys>(work, partial);
+    attend_tiles<Int8Keys, TokenOrder>(work, partial);
     return;
   }
   for (int r = 0; r < args.n_rows; ++r) work.amounts[r] = args.scale;
-  if (int8_keys) {
-    attend_tiles<F32Keys<WidenInt8>>(work, partial);
+  if constexpr (kArithmetic == Arithmetic::kBf16) {
+    round_queries(work);
+    int8_keys ? attend_tiles<Bf16Keys<WidenInt8>, CellOrder>(work, partial)
+              : attend_tiles<Bf16Keys<WidenBf16>, CellOrder>(work, partial);
   } else {
-    attend_tiles<F32Keys<WidenBf16>>(work, partial);
+    int8_keys ? attend_tiles<F32Keys<WidenInt8>, TokenOrder>(work, partial)
+              : attend_tiles<F32Keys<WidenBf16>, TokenOrder>(work, partial);
   }
 }
 

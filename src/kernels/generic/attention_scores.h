@@ -1,7 +1,7 @@
 // Scores of rows against one block: all rows of a register block share each load of K.
 // Not self-contained: include inside a region, after simd_attention.h.
 // score = dot * (amount * s_k); amount is the row's (attention.h). The dot is exact in int8, an fma chain over dims
-// ascending in f32.
+// ascending in f32; in bf16 per 32 dims an even and an odd fma chain from zero, then dot = dot + (even + odd).
 
 // Where one register block reads and writes.
 struct ScoreTask {
@@ -17,6 +17,9 @@ struct ScoreTask {
 
 // int8 arithmetic over int8 K.
 struct Int8Keys {
+  static constexpr int kMaxRows = kScoreRows;
+  static constexpr int kVectors = kScoreVectors;
+
   template <int kRows, int kVectors>
   PAGODA_SIMD static void dots(const ScoreTask& task, int token, F32 (&out)[kRows][kVectors]) {
     QuadSums sum[kRows][kVectors];
@@ -66,6 +69,9 @@ struct WidenBf16 {
 
 template <class Widen>
 struct F32Keys {
+  static constexpr int kMaxRows = kScoreRows;
+  static constexpr int kVectors = kScoreVectors;
+
   template <int kIndex, int kRows, int kVectors>
   PAGODA_SIMD static void step(const ScoreTask& task, int dim, const I32 (&words)[kVectors],
                                F32 (&sum)[kRows][kVectors]) {
@@ -102,16 +108,57 @@ struct F32Keys {
   }
 };
 
+// bf16 queries (rounded, kept as f32) over widened K.
+template <class Widen>
+struct Bf16Keys {
+  static constexpr int kMaxRows = kBf16ScoreRows;
+  static constexpr int kVectors = 1;
+  static constexpr int kCellDims = 32;
+
+  template <int kIndex, int kRows>
+  PAGODA_SIMD static void step(const ScoreTask& task, int dim, I32 words, F32 (&sum)[kRows]) {
+    const F32 key = Widen::template get<kIndex>(words);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) sum[r] = fma(splat(task.q[r][dim + kIndex]), key, sum[r]);
+  }
+
+  template <int kRows>
+  PAGODA_SIMD static void dots(const ScoreTask& task, int token, F32 (&dot)[kRows][1]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) dot[r][0] = zero();
+    const std::byte* k = task.k + token * 4;
+    for (int cell = 0; cell < task.head_dim; cell += kCellDims) {
+      F32 even[kRows];
+      F32 odd[kRows];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) even[r] = odd[r] = zero();
+      const int end = std::min(cell + kCellDims, task.head_dim);
+      for (int d = cell; d < end; d += Widen::kPerWord, k += kv::kBlockTokens * 4) {
+        const I32 words = load_i32(k);
+        step<0>(task, d, words, even);
+        step<1>(task, d, words, odd);
+        if constexpr (Widen::kPerWord == 4) {
+          step<2>(task, d, words, even);
+          step<3>(task, d, words, odd);
+        }
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) dot[r][0] = add(dot[r][0], add(even[r], odd[r]));
+    }
+  }
+};
+
 template <class Keys, int kRows>
 inline void score_rows(const ScoreTask& task) {
-  for (int token = 0; token < kv::kBlockTokens; token += kScoreVectors * kLanes) {
-    F32 dots[kRows][kScoreVectors];
+  constexpr int kVectors = Keys::kVectors;
+  for (int token = 0; token < kv::kBlockTokens; token += kVectors * kLanes) {
+    F32 dots[kRows][kVectors];
     Keys::dots(task, token, dots);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const F32 amount = splat(task.amounts[r]);
 #pragma GCC unroll 2
-      for (int v = 0; v < kScoreVectors; ++v) {
+      for (int v = 0; v < kVectors; ++v) {
         const int at = token + v * kLanes;
         store(task.scores + r * kSpanTokens + at, mul(dots[r][v], mul(amount, load(task.k_scales + at))));
       }
@@ -119,7 +166,7 @@ inline void score_rows(const ScoreTask& task) {
   }
 }
 
-// n_rows in [1, kScoreRows].
+// n_rows in [1, Keys::kMaxRows].
 template <class Keys>
 inline void score_block(const ScoreTask& task, int n_rows) {
   switch (n_rows) {
@@ -132,7 +179,7 @@ inline void score_block(const ScoreTask& task, int n_rows) {
     case 4:
       return score_rows<Keys, 4>(task);
   }
-  if constexpr (kScoreRows > 4) {
+  if constexpr (Keys::kMaxRows > 4) {
     switch (n_rows) {
       case 5:
         return score_rows<Keys, 5>(task);

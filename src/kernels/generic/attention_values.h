@@ -1,6 +1,7 @@
-// O += w V over a run of tokens that all rows of a register block see.
+// O += w V over a run of tokens, for a register block of rows.
 // Not self-contained: include inside a region, after simd_attention.h.
-// Fused: w V into O, tokens ascending, so a run may be cut anywhere.
+// Fused: w V. What the products are added to is the order: one chain over the tokens a row sees (TokenOrder), or two chains
+// per block (CellOrder, bf16 arithmetic).
 
 // Tokens [begin, end) of a span, dims [dim, dim + vectors * 16).
 struct ValueTask {
@@ -65,61 +66,104 @@ PAGODA_SIMD void accumulate_token(const ValueTask& task, const std::byte* v, int
   }
 }
 
-template <class Values, int kRows, int kVectors>
-inline void accumulate(const ValueTask& task) {
-  F32 sum[kRows][kVectors];
-  float* out = task.out + task.dim;
+// int8 and f32 arithmetic: O is one chain over tokens ascending, so a run may be cut anywhere.
+struct TokenOrder {
+  static constexpr int kChains = 1;
+  PAGODA_SIMD static F32 weight(F32 w) { return w; }
+
+  template <class Values, int kRows, int kVectors>
+  static inline void accumulate(const ValueTask& task) {
+    F32 sum[kRows][kVectors];
+    float* out = task.out + task.dim;
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i) sum[r][i] = load(out + r * task.out_stride + i * kLanes);
-  }
-  for (int t = task.begin; t < task.end;) {
-    const int block = t / kv::kBlockTokens;
-    const std::byte* v = task.view->v(task.first_block + block) + task.dim * Values::kDimBytes;
-    const int first = block * kv::kBlockTokens;
-    const int last = std::min(task.end, first + kv::kBlockTokens);
-    Prefetch<Values, kVectors> prefetch(task, block);
-    for (; t < last; ++t) {
-      prefetch.token(t - first);
-      accumulate_token<Values>(task, v, t - first, task.weights + t, sum);
+      for (int i = 0; i < kVectors; ++i) sum[r][i] = load(out + r * task.out_stride + i * kLanes);
+    }
+    for (int t = task.begin; t < task.end;) {
+      const int block = t / kv::kBlockTokens;
+      const std::byte* v = task.view->v(task.first_block + block) + task.dim * Values::kDimBytes;
+      const int first = block * kv::kBlockTokens;
+      const int last = std::min(task.end, first + kv::kBlockTokens);
+      Prefetch<Values, kVectors> prefetch(task, block);
+      for (; t < last; ++t) {
+        prefetch.token(t - first);
+        accumulate_token<Values>(task, v, t - first, task.weights + t, sum);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; ++i) store(out + r * task.out_stride + i * kLanes, sum[r][i]);
     }
   }
+};
+
+// bf16 arithmetic: per block an even and an odd chain from zero, then O = O + (even + odd), as TDPBF16PS. Runs are whole
+// blocks; the weight of a token that a row does not see is 0.
+struct CellOrder {
+  static constexpr int kChains = 2;
+  PAGODA_SIMD static F32 weight(F32 w) { return round_bf16(w); }
+
+  template <class Values, int kRows, int kVectors>
+  static inline void accumulate(const ValueTask& task) {
+    for (int t = task.begin; t < task.end; t += kv::kBlockTokens) {
+      const int block = t / kv::kBlockTokens;
+      const std::byte* v = task.view->v(task.first_block + block) + task.dim * Values::kDimBytes;
+      Prefetch<Values, kVectors> prefetch(task, block);
+      F32 even[kRows][kVectors];
+      F32 odd[kRows][kVectors];
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i) store(out + r * task.out_stride + i * kLanes, sum[r][i]);
+        for (int i = 0; i < kVectors; ++i) even[r][i] = odd[r][i] = zero();
+      }
+      for (int slot = 0; slot < kv::kBlockTokens; slot += 2) {
+        prefetch.token(slot);
+        prefetch.token(slot + 1);
+        accumulate_token<Values>(task, v, slot, task.weights + t + slot, even);
+        accumulate_token<Values>(task, v, slot + 1, task.weights + t + slot + 1, odd);
+      }
+      float* out = task.out + task.dim;
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r, out += task.out_stride) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) {
+          store(out + i * kLanes, add(load(out + i * kLanes), add(even[r][i], odd[r][i])));
+        }
+      }
+    }
   }
-}
+};
 
 // All dims of the head.
-template <class Values, int kRows>
+template <class Values, class Order, int kRows>
 inline void accumulate_dims(ValueTask task) {
   const int head_dim = task.view->head_dim;
-  constexpr int kVectors = std::clamp(kValueSums / kRows, 1, 4);
+  constexpr int kVectors = std::clamp(kValueSums / (kRows * Order::kChains), 1, 4);
   task.dim = 0;
   for (; task.dim + kVectors * kLanes <= head_dim; task.dim += kVectors * kLanes) {
-    accumulate<Values, kRows, kVectors>(task);
+    Order::template accumulate<Values, kRows, kVectors>(task);
   }
-  for (; task.dim < head_dim; task.dim += kLanes) accumulate<Values, kRows, 1>(task);
+  for (; task.dim < head_dim; task.dim += kLanes) Order::template accumulate<Values, kRows, 1>(task);
 }
 
 // n_rows in [1, kValueRows].
-template <class Values>
+template <class Values, class Order>
 inline void accumulate_rows(const ValueTask& task, int n_rows) {
   if (task.begin >= task.end) return;
   switch (n_rows) {
     case 1:
-      return accumulate_dims<Values, 1>(task);
+      return accumulate_dims<Values, Order, 1>(task);
     case 2:
-      return accumulate_dims<Values, 2>(task);
+      return accumulate_dims<Values, Order, 2>(task);
     case 3:
-      return accumulate_dims<Values, 3>(task);
+      return accumulate_dims<Values, Order, 3>(task);
     case 4:
-      return accumulate_dims<Values, 4>(task);
+      return accumulate_dims<Values, Order, 4>(task);
     case 5:
-      return accumulate_dims<Values, 5>(task);
+      return accumulate_dims<Values, Order, 5>(task);
     case 6:
-      return accumulate_dims<Values, 6>(task);
+      return accumulate_dims<Values, Order, 6>(task);
   }
 }

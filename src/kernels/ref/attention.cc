@@ -1,9 +1,11 @@
 // Cache writes and attention: the definition, in plain loops.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/attention_args.h"
+#include "kernels/bf16_rule.h"
 #include "kernels/int8_rule.h"
 #include "kernels/math.h"
 #include "kernels/ref/lanes.h"
@@ -80,16 +82,29 @@ struct Token {
   }
 };
 
-// A query as q.K takes it: int8 per head row (int8 arithmetic over int8 K), else f32.
+// bf16 arithmetic's sum of up to 32 products: two chains from zero, over the even and the odd ones, as TDPBF16PS.
+class CellSum {
+ public:
+  void add(int i, float a, float b) { chain_[i & 1] = std::fma(a, b, chain_[i & 1]); }
+  float total() const { return chain_[0] + chain_[1]; }
+
+ private:
+  float chain_[2] = {0.0f, 0.0f};
+};
+constexpr int kCell = 32;  // products
+
+// A query as q.K takes it: int8 per head row (int8 arithmetic over int8 K), bf16 in bf16 arithmetic, else f32.
 struct Query {
   const float* q;
   bool is_int8;
+  bool is_bf16;
   float amount;  // scale, times the query's own scale where it is int8
   float own_scale = 1.0f;
 
   Query(const AttentionArgs& args, Arithmetic arithmetic, int row)
       : q(args.q + args.row_offset[row]),
         is_int8(arithmetic == Arithmetic::kInt8 && args.kv.layer.format.k == KvType::kInt8),
+        is_bf16(arithmetic == Arithmetic::kBf16),
         amount(args.scale) {
     if (!is_int8) return;
     own_scale = largest_magnitude(q, args.kv.head_dim) / 127.0f;
@@ -103,6 +118,14 @@ struct Query {
       return static_cast<float>(sum);
     }
     float sum = 0.0f;
+    if (is_bf16) {
+      for (int cell = 0; cell < head_dim; cell += kCell) {
+        CellSum products;
+        for (int d = cell; d < std::min(cell + kCell, head_dim); ++d) products.add(d, round_bf16(q[d]), token.k(d));
+        sum = sum + products.total();
+      }
+      return sum;
+    }
     for (int d = 0; d < head_dim; ++d) sum = std::fma(q[d], token.k(d), sum);
     return sum;
   }
@@ -114,6 +137,30 @@ float score(const AttentionArgs& args, const Query& query, const Token& token) {
   return args.softcap == 0.0f ? s : softcap_f32(s, args.softcap);
 }
 
+// O of a row over the tokens it sees, w = p * s_v rounded to f32: one fma chain over tokens ascending.
+void add_values(const AttentionArgs& args, int span, Range seen, const float* weights, float* out) {
+  for (int t = seen.begin; t < seen.end; ++t) {
+    const Token token(args, span, t);
+    for (int d = 0; d < args.kv.head_dim; ++d) out[d] = std::fma(weights[t], token.v(d), out[d]);
+  }
+}
+
+// bf16 arithmetic: w is rounded a second time, to bf16; O = O + (the sum of a block's products), block after block. The weight
+// of a token of those blocks that the row does not see is 0.  O ends with one zero: adding blocks of zero weights changes nothing.
+void add_values_bf16(const AttentionArgs& args, int span, Range seen, const float* weights, float* out) {
+  for (int first = seen.begin / kCell * kCell; first < seen.end; first += kCell) {
+    for (int d = 0; d < args.kv.head_dim; ++d) {
+      CellSum products;
+      for (int t = first; t < first + kCell; ++t) {
+        const bool is_seen = seen.begin <= t && t < seen.end;
+        products.add(t, is_seen ? round_bf16(weights[t]) : 0.0f, Token(args, span, t).v(d));
+      }
+      out[d] = out[d] + products.total();
+    }
+  }
+  for (int d = 0; d < args.kv.head_dim; ++d) out[d] = out[d] + 0.0f;
+}
+
 void attend_row(const AttentionArgs& args, Arithmetic arithmetic, int span, int row, float* partial) {
   const Range seen = visible_tokens(args, row, span);
   float* out = partial + kPartialHeader;
@@ -123,7 +170,7 @@ void attend_row(const AttentionArgs& args, Arithmetic arithmetic, int span, int 
   if (seen.size() == 0) return;
 
   const Query query(args, arithmetic, row);
-  float scores[kSpanTokens];
+  float scores[kSpanTokens];  // weights after the softmax
   float max = kMinusInfinity;
   for (int t = seen.begin; t < seen.end; ++t) {
     scores[t] = score(args, query, Token(args, span, t));
@@ -132,13 +179,13 @@ void attend_row(const AttentionArgs& args, Arithmetic arithmetic, int span, int 
   max = max + 0.0f;  // one zero
   LaneSum sum;
   for (int t = seen.begin; t < seen.end; ++t) {
-    const Token token(args, span, t);
     const float p = exp_f32(scores[t] - max);
     float& lane = sum.lane[t % LaneSum::kLanes];
     lane = lane + p;
-    const float w = p * token.v_scale();
-    for (int d = 0; d < args.kv.head_dim; ++d) out[d] = std::fma(w, token.v(d), out[d]);
+    scores[t] = p * Token(args, span, t).v_scale();
   }
+  arithmetic == Arithmetic::kBf16 ? add_values_bf16(args, span, seen, scores, out)
+                                  : add_values(args, span, seen, scores, out);
   partial[0] = max;
   partial[1] = sum.total();
 }
@@ -185,6 +232,7 @@ void fill_attention_ref(KernelTable& table) {
   table.kv_write = ref::kv_write;
   table.attention_span[static_cast<int>(Arithmetic::kInt8)] = ref::attention_span<Arithmetic::kInt8>;
   table.attention_span[static_cast<int>(Arithmetic::kF32)] = ref::attention_span<Arithmetic::kF32>;
+  table.attention_span[static_cast<int>(Arithmetic::kBf16)] = ref::attention_span<Arithmetic::kBf16>;
   table.attention_merge = ref::attention_merge;
   table.attention_finish = ref::attention_finish;
 }
