@@ -83,6 +83,10 @@ struct LogitTile {
   float max = 0;
   int32_t index = 0;
 };
+struct ExpSums {
+  float mass = 0;      // sum of exp(e)
+  float exponent = 0;  // sum of exp(e) * e
+};
 
 struct KernelTable {
   Isa isa = Isa::kRef;
@@ -136,6 +140,10 @@ struct KernelTable {
   // ---- logits ------------------------------------------------------------------------------------------------------------------
   // Tile i of x is [i * kLogitsTile, ...): its largest value and that value's lowest index, counted from x.  n > 0.
   void (*logit_tiles)(const float* x, int n, LogitTile* tiles);
+  // out[i] = exp(e), e = (x[i] - max) * scale, x[i] <= max; exactly 0 where e is below -87.3 or NaN.  Sums in 16 lanes and one tree.
+  ExpSums (*exp_sums)(const float* x, int n, float max, float scale, float* out);
+  // The i with low <= x[i] < high, ascending, each plus `base`, into out, which has room for n; returns how many.
+  int (*find_between)(const float* x, int n, float low, float high, int32_t base, int32_t* out);
   // x = cap * tanh(x / cap).
   void (*softcap)(float* x, int n, float cap);
   // Index of the largest value, the lowest on ties.  n > 0.

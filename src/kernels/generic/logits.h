@@ -57,3 +57,38 @@ inline TileSum tile_sum(const float* x, int n) {
 }
 
 inline double log_sum_exp(const float* x, int n) { return fold_tiles(tile_sum, x, n); }
+
+inline ExpSums exp_sums(const float* x, int n, float max_logit, float scale, float* out) {
+  const F32 highest = splat(max_logit);
+  const F32 factor = splat(scale);
+  const F32 never = splat(kExpNever);
+  F32 mass = zero();
+  F32 exponent = zero();
+  for (int i = 0; i < n; i += kLanes) {
+    const F32 e = max(mul(sub(load_logits(x + i, n - i), highest), factor), never);
+    const F32 weight = exp_finite(e);
+    mass = add(mass, weight);
+    exponent = fma(weight, e, exponent);
+    if (n - i >= kLanes) {
+      store(out + i, weight);
+    } else {
+      store_first(out + i, weight, n - i);
+    }
+  }
+  return {.mass = reduce_add(mass), .exponent = reduce_add(exponent)};
+}
+
+inline int find_between(const float* x, int n, float low, float high, int32_t base, int32_t* out) {
+  const F32 from = splat(low);
+  const F32 to = splat(high);
+  int found = 0;
+  for (int i = 0; i < n; i += kLanes) {
+    const F32 value = load_logits(x + i, n - i);
+    const uint32_t there = n - i >= kLanes ? 0xFFFFU : (1U << (n - i)) - 1U;
+    const Mask inside = both(at_least(value, from), less(value, to));
+    for (uint32_t left = lane_bits(inside) & there; left != 0; left &= left - 1) {
+      out[found++] = base + i + std::countr_zero(left);
+    }
+  }
+  return found;
+}
