@@ -133,8 +133,12 @@ inline void score_tile(const SpanWork& work, Range rows) {
 }
 
 // Scores of sixteen tokens of a row after the softcap; -inf where the row sees nothing.
-PAGODA_SIMD F32 masked_scores(const AttentionArgs& args, const float* scores, Range seen, int token) {
-  F32 s = load(scores + token);
+template <class Order>
+PAGODA_SIMD F32 masked_scores(const SpanWork& work, int row, int token) {
+  const AttentionArgs& args = work.args;
+  const Range seen = work.seen[row];
+  F32 s = load(work.scores + row * kSpanTokens + token);
+  if constexpr (Order::kScoresAreDots) s = mul(s, mul(splat(work.amounts[row]), load(work.k_scales + token)));
   if (args.softcap != 0.0f) s = softcap(s, splat(args.softcap));
   if (seen.begin <= token && token + kLanes <= seen.end) return s;
   return select(lanes_in(seen.begin - token, seen.end - token), s, splat(kMinusInfinity));
@@ -149,11 +153,11 @@ inline void softmax_row(const SpanWork& work, int row, float* partial) {
   F32 even = splat(kMinusInfinity);  // a maximum is exact in any order
   F32 odd = even;
   for (int t = begin; t < seen.end; t += 2 * kLanes) {
-    const F32 s = masked_scores(work.args, scores, seen, t);
+    const F32 s = masked_scores<Order>(work, row, t);
     even = max(even, s);
     store(scores + t, s);
     if (t + kLanes >= seen.end) break;
-    const F32 next = masked_scores(work.args, scores, seen, t + kLanes);
+    const F32 next = masked_scores<Order>(work, row, t + kLanes);
     odd = max(odd, next);
     store(scores + t + kLanes, next);
   }
@@ -162,7 +166,7 @@ inline void softmax_row(const SpanWork& work, int row, float* partial) {
   for (int t = begin; t < seen.end; t += kLanes) {
     const F32 p = exp_finite(sub(load(scores + t), splat(m)));
     sum = add(sum, p);
-    store(scores + t, Order::weight(mul(p, load(work.v_scales + t))));
+    Order::store_weights(scores, t, mul(p, load(work.v_scales + t)));
   }
   partial[0] = m;
   partial[1] = reduce_add(sum);
@@ -209,29 +213,33 @@ inline void values_of_piece(const SpanWork& work, int first, int n, float* parti
     add_values<Values, TokenOrder>(work, r, 1, {common.end, work.seen[r].end}, partial);
 }
 
-// The weights of whole 16 tokens that softmax_row left as they were, in blocks that rows of the same piece see.
+// The weights of whole 16 tokens that softmax_row left as they were, in blocks that other rows see.
+template <class Order>
 inline void clear_unseen_weights(const SpanWork& work, int row, uint32_t blocks) {
   const Range seen = work.seen[row];
   for (int t = 0; t < kSpanTokens; t += kLanes) {
     if ((blocks >> (t / kv::kBlockTokens) & 1) == 0) continue;
-    if (t + kLanes <= seen.begin || t >= seen.end) store(work.scores + row * kSpanTokens + t, zero());
+    if (t + kLanes <= seen.begin || t >= seen.end) Order::store_weights(work.scores + row * kSpanTokens, t, zero());
   }
 }
 
-// bf16: whole blocks, all that any row of the register block sees. O ends with one zero, so that a block of zero weights
-// changes no bit.
+// O of a row whose blocks were added whole: one zero, so that a block of zero weights changes no bit.
+inline void unite_zeros(int head_dim, float* out) {
+  for (int d = 0; d < head_dim; d += kLanes) store(out + d, add(load(out + d), zero()));
+}
+
+// bf16: whole blocks, all that any row of the register block sees.
 template <class Values>
 inline void cells_of_piece(const SpanWork& work, int first, int n, float* partial) {
   const uint32_t blocks = union_of_blocks(work, first, first + n);
-  for (int r = first; r < first + n; ++r) clear_unseen_weights(work, r, blocks);
+  for (int r = first; r < first + n; ++r) clear_unseen_weights<CellOrder>(work, r, blocks);
   for (int b = 0; b < kSpanBlocks; ++b) {
     if ((blocks >> b & 1) == 0) continue;
     add_values<Values, CellOrder>(work, first, n, {b * kv::kBlockTokens, (b + 1) * kv::kBlockTokens}, partial);
   }
   const int head_dim = work.args.kv.head_dim;
   for (int r = first; r < first + n; ++r) {
-    float* out = partial + r * partial_floats(head_dim) + kPartialHeader;
-    for (int d = 0; d < head_dim; d += kLanes) store(out + d, add(load(out + d), zero()));
+    unite_zeros(head_dim, partial + r * partial_floats(head_dim) + kPartialHeader);
   }
 }
 

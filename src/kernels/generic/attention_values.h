@@ -69,7 +69,9 @@ PAGODA_SIMD void accumulate_token(const ValueTask& task, const std::byte* v, int
 // int8 and f32 arithmetic: O is one chain over tokens ascending, so a run may be cut anywhere.
 struct TokenOrder {
   static constexpr int kChains = 1;
-  PAGODA_SIMD static F32 weight(F32 w) { return w; }
+  static constexpr bool kScoresAreDots = false;  // not yet scaled
+  // Of tokens [token, token + 16) of a row, in the place of its scores.
+  PAGODA_SIMD static void store_weights(float* row, int token, F32 w) { store(row + token, w); }
 
   template <class Values, int kRows, int kVectors>
   static inline void accumulate(const ValueTask& task) {
@@ -103,7 +105,8 @@ struct TokenOrder {
 // blocks; the weight of a token that a row does not see is 0.
 struct CellOrder {
   static constexpr int kChains = 2;
-  PAGODA_SIMD static F32 weight(F32 w) { return round_bf16(w); }
+  static constexpr bool kScoresAreDots = false;
+  PAGODA_SIMD static void store_weights(float* row, int token, F32 w) { store(row + token, round_bf16(w)); }
 
   template <class Values, int kRows, int kVectors>
   static inline void accumulate(const ValueTask& task) {
