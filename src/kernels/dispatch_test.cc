@@ -106,6 +106,12 @@ TEST(DispatchTest, NamesAreParsed) {
   EXPECT_EQ(parse_arithmetic("fp8", Isa::kAvx2).error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST(DispatchTest, TilesAgreeWithRefWhereThereAreTiles) {
+  const bool has_tiles = best_isa() == Isa::kAmx;
+  EXPECT_EQ(amx_self_test(), has_tiles ? SelfTest::kAgrees : SelfTest::kNotHere);
+  EXPECT_EQ(to_string(SelfTest::kNotHere), "not on this machine");
+}
+
 TEST(DispatchTest, FloatModeFlushesSubnormals) {
   set_float_mode();
   volatile float tiny = 1e-38f;

@@ -182,6 +182,12 @@ Result<Isa> parse_isa(std::string_view name);
 // "auto" is bf16 where the best instruction set has AMX, else int8: a pure function of the machine and the options.
 Result<Arithmetic> parse_arithmetic(std::string_view name, Isa isa);
 
+// Whether this machine's AMX tiles give the bits of ref, on a matmul whose sums change in any other order. Some milliseconds; sets the
+// calling thread's float mode.
+enum class SelfTest : uint8_t { kAgrees, kDiffers, kNotHere };
+SelfTest amx_self_test();
+std::string_view to_string(SelfTest result);
+
 // Round to nearest even, FTZ and DAZ, for the calling thread. Every compute thread and kernel test calls it once.
 void set_float_mode();
 
