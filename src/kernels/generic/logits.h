@@ -81,14 +81,15 @@ inline ExpSums exp_sums(const float* x, int n, float max_logit, float scale, flo
 inline int find_between(const float* x, int n, float low, float high, int32_t base, int32_t* out) {
   const F32 from = splat(low);
   const F32 to = splat(high);
+  const auto inside = [&](F32 value) { return lane_bits(both(at_least(value, from), less(value, to))); };
   int found = 0;
-  for (int i = 0; i < n; i += kLanes) {
-    const F32 value = load_logits(x + i, n - i);
-    const uint32_t there = n - i >= kLanes ? 0xFFFFU : (1U << (n - i)) - 1U;
-    const Mask inside = both(at_least(value, from), less(value, to));
-    for (uint32_t left = lane_bits(inside) & there; left != 0; left &= left - 1) {
-      out[found++] = base + i + std::countr_zero(left);
-    }
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const uint32_t bits = inside(load(x + i));
+    if (bits != 0) found += store_packed(out + found, add(lane_numbers(), splat_i32(base + i)), bits);  // found <= i
+  }
+  for (; i < n; ++i) {
+    if (x[i] >= low && x[i] < high) out[found++] = base + i;
   }
   return found;
 }
