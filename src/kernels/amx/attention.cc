@@ -237,11 +237,8 @@ inline void finish_rows(Tiles& tiles, const SpanWork& work, ValueTiles& task, Ra
   const int head_dim = work.args.kv.head_dim;
   const int stride = partial_floats(head_dim);
   task.blocks = union_of_blocks(work, rows.begin, rows.end);
-  for (int r = rows.begin; r < rows.end; ++r) {
-    clear_row(head_dim, partial + r * stride);
-    if (work.seen[r].size() > 0) softmax_row<TileOrder>(work, r, partial + r * stride);
-    clear_unseen_weights<TileOrder>(work, r, task.blocks);
-  }
+  softmax_rows<TileOrder>(work, rows, partial);
+  for (int r = rows.begin; r < rows.end; ++r) clear_unseen_weights<TileOrder>(work, r, task.blocks);
   if (task.blocks == 0) return;
   task.weights = work.scores + rows.begin * kSpanTokens;
   task.out = partial + rows.begin * stride + kPartialHeader;

@@ -13,6 +13,7 @@ struct ScoreTask {
   const float* const* q;      // [rows][head_dim]
   const float* amounts;       // [rows]
   float* scores;              // [rows, kSpanTokens]
+  float* maxima;              // [rows, 16]: takes the scores in; null if they are not the final ones
 };
 
 // int8 arithmetic over int8 K.
@@ -160,8 +161,14 @@ inline void score_rows(const ScoreTask& task) {
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) {
         const int at = token + v * kLanes;
-        store(task.scores + r * kSpanTokens + at, mul(dots[r][v], mul(amount, load(task.k_scales + at))));
+        dots[r][v] = mul(dots[r][v], mul(amount, load(task.k_scales + at)));
+        store(task.scores + r * kSpanTokens + at, dots[r][v]);
       }
+      if (task.maxima == nullptr) continue;
+      F32 highest = load(task.maxima + r * kLanes);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) highest = max(highest, dots[r][v]);
+      store(task.maxima + r * kLanes, highest);
     }
   }
 }
