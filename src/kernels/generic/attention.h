@@ -17,12 +17,13 @@ struct SpanWork {
   int8_t* q8;           // [rows, head_dim]
   float* q16;           // [rows, head_dim], rounded to bf16; in the same place
   const float* q[kAttentionMaxRows];
-  Range seen[kAttentionMaxRows];        // tokens of the span
-  float* maxima;                        // [rows, 16]
-  uint8_t blocks[kAttentionMaxRows];    // bit b: the row sees tokens of block b
-  uint8_t whole[kAttentionMaxRows];     // bit b: the row sees all of block b
-  uint8_t is_final[kAttentionMaxRows];  // bit b: the scores of block b are final and in maxima
-  const std::byte* ahead[kSpanBlocks];  // this head in the next span's blocks; scratch where there is none
+  Range seen[kAttentionMaxRows];          // tokens of the span
+  float* maxima;                          // [rows, 16]
+  uint8_t blocks[kAttentionMaxRows];      // bit b: the row sees tokens of block b
+  uint8_t whole[kAttentionMaxRows];       // bit b: the row sees all of block b
+  uint8_t is_final[kAttentionMaxRows];    // bit b: the scores of block b are final and in maxima
+  const std::byte* ahead[kSpanBlocks];    // this head in the next span's blocks; scratch where there is none
+  const std::byte* nothing[kSpanBlocks];  // scratch: what all but the first register block of rows ask for
 
   PAGODA_SIMD SpanWork(const AttentionArgs& a, int span, std::byte* scratch)
       : args(a),
@@ -48,6 +49,7 @@ struct SpanWork {
       const int next = first_block + kSpanBlocks + b;
       const bool is_there = next <= highest / kv::kBlockTokens && args.kv.blocks[next] != nullptr;
       ahead[b] = is_there ? args.kv.k(next) : scratch;
+      nothing[b] = scratch;
     }
   }
 
@@ -128,6 +130,7 @@ inline void score_piece(SpanWork& work, int first, int n, int b) {
   for (int r = first; r < first + n; ++r) whole &= work.whole[r];
   for (int r = first; r < first + n; ++r) work.is_final[r] |= static_cast<uint8_t>(whole);
   const ScoreTask task{.k = view.k(work.first_block + b),
+                       .ahead = first == 0 ? work.ahead[b] : work.nothing[b],
                        .head_dim = view.head_dim,
                        .k_scales = work.k_scales + b * kv::kBlockTokens,
                        .q8 = work.q8 + first * view.head_dim,
@@ -241,7 +244,7 @@ inline void add_values(const SpanWork& work, int r, int n, Range tokens, float* 
                        .weights = work.scores + r * kSpanTokens,
                        .out = partial + r * stride + kPartialHeader,
                        .out_stride = stride,
-                       .ahead = work.ahead};
+                       .ahead = r == 0 ? work.ahead : work.nothing};
   accumulate_rows<Values, Order>(task, n);
 }
 
