@@ -167,7 +167,7 @@ PAGODA_SIMD F32 masked_scores(const SpanWork& work, int row, int token) {
   const AttentionArgs& args = work.args;
   const Range seen = work.seen[row];
   F32 s = load(work.scores + row * kSpanTokens + token);
-  if constexpr (Order::kScoresAreDots) s = mul(s, mul(splat(work.amounts[row]), load(work.k_scales + token)));
+  if constexpr (Order::kScoresAreDots) s = mul(s, load(work.k_scales + token));
   if (args.softcap != 0.0f) s = softcap(s, splat(args.softcap));
   if (seen.begin <= token && token + kLanes <= seen.end) return s;
   return select(lanes_in(seen.begin - token, seen.end - token), s, splat(kMinusInfinity));
