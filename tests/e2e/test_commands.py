@@ -80,7 +80,7 @@ def test_wrong_usage(pagoda, llama, arguments, named):
 
 def test_missing_instruction_set(pagoda, llama):
     flags = open("/proc/cpuinfo").read()
-    lacking = [isa for isa, flag in (("avx512", "avx512_vnni"), ("avx2", "avx2")) if flag not in flags]
+    lacking = [isa for isa, flag in (("amx", "amx_bf16"), ("avx512", "avx512_vnni"), ("avx2", "avx2")) if flag not in flags]
     if not lacking:
         pytest.skip("this CPU has them all")
     line = error_of(pagoda.run("run", llama, "hi", "--isa", lacking[0]), 2)
