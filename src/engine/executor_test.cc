@@ -129,7 +129,9 @@ std::vector<uint64_t> hashes_of(std::span<const SampleResult> results) {
   return hashes;
 }
 
-std::vector<kernels::Arithmetic> arithmetics() { return {kernels::Arithmetic::kInt8, kernels::Arithmetic::kF32}; }
+std::vector<kernels::Arithmetic> arithmetics() {
+  return {kernels::Arithmetic::kInt8, kernels::Arithmetic::kF32, kernels::Arithmetic::kBf16};
+}
 
 class ExecutorTest : public ::testing::TestWithParam<const char*> {};
 
