@@ -22,7 +22,7 @@ std::string layer_tensor(int layer, std::string_view name) { return fmt::format(
 
 Loader::Loader(const weights::Gguf& gguf, weights::ModelConfig config, std::vector<AttentionGroup> groups,
                ThreadPool& pool)
-    : gguf_(gguf), pool_(pool), weights_{std::move(config), std::move(groups), {}, 0} {}
+    : gguf_(gguf), pool_(pool), weights_{std::move(config), std::move(groups), {}} {}
 
 Result<const weights::TensorInfo*> Loader::tensor(const std::string& name, std::span<const int64_t> shape) {
   const weights::TensorInfo* info = gguf_.find(name);
@@ -45,7 +45,7 @@ Result<Linear> Loader::linear(const std::string& name, int n_outputs, int n_inpu
   const std::array<int64_t, 2> shape{n_outputs, n_inputs};
   TRY_ASSIGN(const weights::TensorInfo* info, tensor(name + ".weight", shape));
   const weights::FileMatrix source{*info->dtype, n_outputs, n_inputs, info->bytes};
-  TRY_ASSIGN(weights::RepackedMatrix matrix, weights::allocate_panels(source));
+  TRY_ASSIGN(weights::RepackedMatrix matrix, weights::allocate_panels(source, weights_.arena));
   {
     const ThreadPool::Step step(pool_);
     const int n_workers = pool_.n_workers();
@@ -57,8 +57,6 @@ Result<Linear> Loader::linear(const std::string& name, int n_outputs, int n_inpu
   gguf_.drop(*info);
   Linear linear{.weight = matrix.view, .bias = nullptr};
   TRY_ASSIGN(linear.bias, vector(name + ".bias", n_outputs, bias));
-  weights_.bytes += matrix.buffer.size();
-  weights_.buffers.push_back(std::move(matrix.buffer));
   return linear;
 }
 
@@ -66,11 +64,9 @@ Result<const float*> Loader::vector(const std::string& name, int n, Part part) {
   if (part == Part::kAbsent || (part == Part::kOptional && gguf_.find(name) == nullptr)) return nullptr;
   const std::array<int64_t, 1> shape{n};
   TRY_ASSIGN(const weights::TensorInfo* info, tensor(name, shape));
-  TRY_ASSIGN(tensor::AlignedBuffer buffer, tensor::AlignedBuffer::allocate(static_cast<size_t>(n) * sizeof(float)));
-  float* values = buffer.as<float>().data();
+  TRY_ASSIGN(const std::span<std::byte> bytes, weights_.arena.take(static_cast<size_t>(n) * sizeof(float)));
+  auto* values = reinterpret_cast<float*>(bytes.data());
   tensor::dequantize_row(*info->dtype, info->bytes.data(), n, values);
-  weights_.bytes += buffer.size();
-  weights_.buffers.push_back(std::move(buffer));
   return values;
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/thread_pool.h"
 #include "models/blocks.h"
-#include "tensor/aligned_buffer.h"
+#include "tensor/arena.h"
 #include "weights/gguf.h"
 #include "weights/model_config.h"
 
@@ -27,8 +27,7 @@ struct AttentionParts {
 struct LoadedWeights {
   weights::ModelConfig config;
   std::vector<AttentionGroup> groups;
-  std::vector<tensor::AlignedBuffer> buffers;
-  size_t bytes = 0;
+  tensor::Arena arena;  // all of them
 };
 
 // "blk.3.attn_q.weight".

@@ -20,7 +20,7 @@ class Model {
 
   const weights::ModelConfig& config() const { return weights_.config; }
   const std::vector<AttentionGroup>& groups() const { return weights_.groups; }
-  size_t weight_bytes() const { return weights_.bytes; }
+  size_t weight_bytes() const { return weights_.arena.taken_bytes(); }
 
  protected:
   explicit Model(LoadedWeights weights) : weights_(std::move(weights)) {}

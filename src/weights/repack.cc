@@ -43,7 +43,7 @@ void pack_cells(tensor::DType dtype, const std::byte* rows, size_t row_bytes, in
 
 }  // namespace
 
-Result<RepackedMatrix> allocate_panels(const FileMatrix& source) {
+Result<RepackedMatrix> allocate_panels(const FileMatrix& source, tensor::Arena& arena) {
   const tensor::DTypeInfo& type = tensor::info(source.dtype);
   const int64_t unit = std::max<int64_t>(kCellCols, type.block_elements);
   if (source.n_rows <= 0 || source.n_cols <= 0 || source.n_rows > kMaxDim || source.n_cols > kMaxDim) {
@@ -63,12 +63,12 @@ Result<RepackedMatrix> allocate_panels(const FileMatrix& source) {
   packed.view.n_rows = static_cast<int>(source.n_rows);
   packed.view.n_cols = static_cast<int>(source.n_cols);
   packed.view.panel_bytes = tensor::panel_bytes(source.dtype, packed.view.n_cols);
-  TRY_ASSIGN(packed.buffer, tensor::AlignedBuffer::allocate(packed.view.bytes()));
-  packed.view.data = packed.buffer.data();
+  TRY_ASSIGN(packed.bytes, arena.take(packed.view.bytes()));
+  packed.view.data = packed.bytes.data();
   return packed;
 }
 
-void repack_panels(const FileMatrix& source, int begin, int end, RepackedMatrix& target) {
+void repack_panels(const FileMatrix& source, int begin, int end, const RepackedMatrix& target) {
   const tensor::PanelMatrix& view = target.view;
   CHECK(view.dtype == source.dtype && view.n_rows == source.n_rows && view.n_cols == source.n_cols);
   CHECK(begin >= 0 && begin <= end && end <= view.n_panels());
@@ -77,7 +77,7 @@ void repack_panels(const FileMatrix& source, int begin, int end, RepackedMatrix&
     const int first = i * kPanelRows;
     const int n_rows = std::min(kPanelRows, view.n_rows - first);
     const std::byte* rows = source.bytes.data() + static_cast<size_t>(first) * row_bytes;
-    std::byte* panel = target.buffer.data() + static_cast<size_t>(i) * view.panel_bytes;
+    std::byte* panel = target.bytes.data() + static_cast<size_t>(i) * view.panel_bytes;
     if (source.dtype == tensor::DType::kF32) {
       interleave<uint32_t>(rows, row_bytes, n_rows, view.n_cols, panel);
     } else if (tensor::is_float(source.dtype)) {
@@ -88,8 +88,8 @@ void repack_panels(const FileMatrix& source, int begin, int end, RepackedMatrix&
   }
 }
 
-Result<RepackedMatrix> repack(const FileMatrix& source) {
-  TRY_ASSIGN(RepackedMatrix packed, allocate_panels(source));
+Result<RepackedMatrix> repack(const FileMatrix& source, tensor::Arena& arena) {
+  TRY_ASSIGN(RepackedMatrix packed, allocate_panels(source, arena));
   repack_panels(source, 0, packed.view.n_panels(), packed);
   return packed;
 }

@@ -16,7 +16,8 @@ void repack_type(benchmark::State& state) {
   std::vector<std::byte> bytes(static_cast<size_t>(kRows * tensor::row_bytes(dtype, kCols)));
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 & 255U);
   const FileMatrix source{dtype, kRows, kCols, bytes};
-  auto target = allocate_panels(source);
+  tensor::Arena arena;
+  const auto target = allocate_panels(source, arena);
   if (!target) return state.SkipWithError("no memory");
   for (auto _ : state) repack_panels(source, 0, target->view.n_panels(), *target);
   state.SetLabel(std::string(tensor::to_string(dtype)));

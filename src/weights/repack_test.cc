@@ -30,7 +30,8 @@ TEST_P(RepackEveryType, EveryElementComesBackExactly) {
     for (const int n_cols : {256, 768}) {
       const auto row_bytes = static_cast<size_t>(tensor::row_bytes(dtype(), n_cols));
       const auto bytes = random_bytes(static_cast<size_t>(n_rows) * row_bytes, 7U + static_cast<uint32_t>(n_rows));
-      const auto packed = repack({dtype(), n_rows, n_cols, bytes});
+      tensor::Arena arena;
+      const auto packed = repack({dtype(), n_rows, n_cols, bytes}, arena);
       ASSERT_TRUE(packed) << packed.error().to_string();
       std::vector<float> expected(static_cast<size_t>(n_cols));
       std::vector<float> actual(static_cast<size_t>(n_cols));
@@ -54,14 +55,15 @@ TEST_P(RepackEveryType, PanelsAreFilledIndependently) {
   const int n_rows = 50;
   const auto bytes = random_bytes(static_cast<size_t>(n_rows * tensor::row_bytes(dtype(), 256)), 3);
   const FileMatrix source{dtype(), n_rows, 256, bytes};
-  const auto whole = repack(source);
-  auto pieces = allocate_panels(source);
+  tensor::Arena arena;
+  const auto whole = repack(source, arena);
+  const auto pieces = allocate_panels(source, arena);
   ASSERT_TRUE(whole && pieces);
   repack_panels(source, 3, 4, *pieces);
   repack_panels(source, 0, 0, *pieces);
   repack_panels(source, 0, 3, *pieces);
-  const auto a = whole->buffer.bytes();
-  const auto b = pieces->buffer.bytes();
+  const auto a = whole->bytes;
+  const auto b = pieces->bytes;
   EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
 }
 
@@ -73,7 +75,8 @@ INSTANTIATE_TEST_SUITE_P(Types, RepackEveryType, testing::Range(0, static_cast<i
 TEST(Repack, RefusesShapesAndByteCounts) {
   const std::vector<std::byte> bytes(1 << 16);
   const auto with = [&](DType type, int64_t rows, int64_t cols, size_t n) {
-    return repack({type, rows, cols, std::span(bytes).first(n)});
+    tensor::Arena arena;
+    return repack({type, rows, cols, std::span(bytes).first(n)}, arena);
   };
   EXPECT_TRUE(with(DType::kQ4_0, 3, 32, 54));
   EXPECT_EQ(with(DType::kQ4_0, 3, 32, 53).error().code, ErrorCode::kBadFile);
