@@ -73,7 +73,7 @@ Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32
     take_hits(lease, found, token_ids);
     if (found.wait_for) {
       if (lease.n_written() == 0) release(lease);
-      return WaitOn{*found.wait_for, prefix_.clock->now_us() + prefix_.flight_wait_us};
+      return WaitOn{*found.wait_for, prefix_.clock->now_us() + prefix_.flight_wait_us, WaitOn::For::kRows};
     }
     hold_donor(found.donor);  // all hits first, then what is new: it must not be evicted to make room for its own copy
   }
@@ -125,11 +125,19 @@ void Cache::open_blocks(KvLease& lease, int32_t n_tokens, NodeId donor, std::vec
   }
 }
 
-bool Cache::has_room(const KvLease& lease, int32_t n_tokens, int32_t max_chunk, uint32_t spare) const {
+bool Cache::has_room(const KvLease& lease, std::span<const TokenId> token_ids, int32_t max_chunk,
+                     uint32_t spare) const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const size_t held = lease.tables_.empty() ? 0 : lease.tables_[g].n_held();
-    const size_t peak = peak_blocks(groups_[g].spec, n_tokens, max_chunk);
+    const size_t peak = peak_blocks(groups_[g].spec, static_cast<int32_t>(token_ids.size()), max_chunk);
     needs_[g].n_blocks = static_cast<uint32_t>(std::max(peak, held) - held) + spare;
+  }
+  if (pool_.missing_bytes_without_cached(needs_) == 0) return true;
+  // What others hold for themselves costs nothing; a cached block is one of those that could go, so it costs what a new one does.
+  const uint32_t n_shared = has_prefixes() ? count_held_hits(lease, token_ids) : 0;
+  if (n_shared == 0) return false;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].spec.window_tokens == 0) needs_[g].n_blocks -= std::min(needs_[g].n_blocks, n_shared);
   }
   return pool_.missing_bytes_without_cached(needs_) == 0;
 }

@@ -57,8 +57,11 @@ struct Granted {
 };
 // Ask again when the ticket completes or its deadline passes, whichever is first. What the lease holds by now it keeps.
 struct WaitOn {
+  // A load goes on by itself; another lease's rows only while steps run.
+  enum class For : uint8_t { kLoad, kRows };
   TicketId ticket;
   int64_t deadline_us = 0;
+  For waits_for = For::kLoad;
 };
 // Nothing changed, except that a lease which holds tokens keeps those found for it.
 struct NoSpace {
@@ -102,9 +105,9 @@ class Cache {
   // Tokens that admit would reuse for an empty lease now. An estimate for the order of admission: windows are not looked at.
   int32_t match_tokens(const CacheNamespace& cache_namespace, std::span<const TokenId> token_ids) const;
 
-  // Whether a sequence could be brought to n_tokens in chunks of at most max_chunk, with `spare` more blocks left in every group, without
-  // anyone else giving up a block. An estimate for admission: it reserves nothing, and counts no hits.
-  bool has_room(const KvLease& lease, int32_t n_tokens, int32_t max_chunk, uint32_t spare) const;
+  // Whether a sequence of these tokens could be brought to their end in chunks of at most max_chunk, with `spare` more blocks left in
+  // every group, without anyone else giving up a block. An estimate for admission: it reserves nothing.
+  bool has_room(const KvLease& lease, std::span<const TokenId> token_ids, int32_t max_chunk, uint32_t spare) const;
 
   // The next n written tokens are final: full blocks are sealed, and blocks that left a group's window are returned.
   // Requires n_committed + n <= n_written.
@@ -149,6 +152,7 @@ class Cache {
   Match match(const KvLease& lease, std::span<const TokenId> token_ids);
   NodeId walk(const KvLease& lease, std::span<const TokenId> rest, Match& match);
   void match_next_block(const KvLease& lease, NodeId at, std::span<const TokenId> rest, Match& match);
+  uint32_t count_held_hits(const KvLease& lease, std::span<const TokenId> token_ids) const;
   size_t cached_run(const KvLease& lease, uint32_t group) const;
   bool window_is_cached(int32_t n_tokens) const;
   bool has_all_blocks(NodeId id) const;

@@ -114,16 +114,37 @@ bool Cache::has_all_blocks(NodeId id) const {
 }
 
 int32_t Cache::match_tokens(const CacheNamespace& cache_namespace, std::span<const TokenId> token_ids) const {
-  if (!has_prefixes() || token_ids.empty()) return 0;
+  if (!has_prefixes()) return 0;
   const PrefixIndex& index = *prefix_.index;
   NodeId at = index.find_root(prefix_owner_, prefix_.fingerprint, cache_namespace);
   size_t n_blocks = 0;
-  while (at != kNoNode && (n_blocks + 1) * kBlockTokens < token_ids.size()) {
+  for (; at != kNoNode && (n_blocks + 1) * kBlockTokens < token_ids.size(); ++n_blocks) {
     const BlockTokens tokens = block_tokens(token_ids, n_blocks);
     at = index.trie().find(index.trie().key_of(at, tokens), at, tokens);
-    if (at != kNoNode) ++n_blocks;
+    if (at == kNoNode) break;
   }
   return static_cast<int32_t>(n_blocks) * kBlockTokens;
+}
+
+// Whole blocks behind the lease's own that others hold already.
+uint32_t Cache::count_held_hits(const KvLease& lease, std::span<const TokenId> token_ids) const {
+  if (lease.reuse == PrefixReuse::kNone) return 0;
+  const PrefixIndex& index = *prefix_.index;
+  NodeId at =
+      lease.root_ != kNoNode ? end_of(lease) : index.find_root(prefix_owner_, prefix_.fingerprint, lease.namespace_);
+  uint32_t n_held = 0;
+  for (size_t b = lease.path_.size(); at != kNoNode && (b + 1) * kBlockTokens < token_ids.size(); ++b) {
+    const BlockTokens tokens = block_tokens(token_ids, b);
+    at = index.trie().find(index.trie().key_of(at, tokens), at, tokens);
+    if (at == kNoNode) break;
+    const std::span<const BlockId> blocks(index.trie().node(at).blocks);
+    if (std::ranges::all_of(blocks,
+                            [&](BlockId id) { return id.is_none() || pool_.state(id) == BlockState::kCached; })) {
+      break;
+    }
+    ++n_held;
+  }
+  return n_held;
 }
 
 void Cache::take_hits(KvLease& lease, const Match& match, std::span<const TokenId> token_ids) {

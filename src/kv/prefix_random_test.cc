@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "kv/prefix_world.h"
+#include "kv/test_prefix_world.h"
 
 namespace pagoda::kv {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "kv/prefix_world.h"
+#include "kv/test_prefix_world.h"
 
 namespace pagoda::kv {
 namespace {
