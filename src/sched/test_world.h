@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -50,15 +51,22 @@ class WaitingCache final : public kv::Cache {
   std::map<int32_t, int> n_asked;
 };
 
+enum class Prefixes { kOff, kOn };
+
 // Two models over one pool: model 0 has a full and a window group, model 1 a full one. Extents of 1 KiB hold 4, 3 and 2 blocks.
 struct World {
-  World(size_t n_extents, const SchedConfig& config)
+  World(size_t n_extents, const SchedConfig& config, Prefixes prefixes = Prefixes::kOff)
       : pool({.budget_bytes = n_extents * 1024, .extent_bytes = 1024}),
+        index(pool, 11),
         scheduler(config, clock, policy),
         executor(pool) {
+    std::optional<kv::PrefixConfig> prefix;
+    if (prefixes == Prefixes::kOn) prefix = {.index = &index, .clock = &clock};
     caches.push_back(std::make_unique<WaitingCache>(
-        pool, kModel, std::vector<kv::GroupSpec>{{.block_bytes = 256}, {.block_bytes = 320, .window_tokens = 40}}));
-    caches.push_back(std::make_unique<WaitingCache>(pool, kOther, std::vector<kv::GroupSpec>{{.block_bytes = 512}}));
+        pool, kModel, std::vector<kv::GroupSpec>{{.block_bytes = 256}, {.block_bytes = 320, .window_tokens = 40}},
+        prefix));
+    caches.push_back(
+        std::make_unique<WaitingCache>(pool, kOther, std::vector<kv::GroupSpec>{{.block_bytes = 512}}, prefix));
     for (auto& cache : caches) scheduler.add_model(*cache);
   }
 
@@ -116,6 +124,7 @@ struct World {
   void check_done() {
     ASSERT_TRUE(scheduler.idle());
     ASSERT_EQ(pool.stats().live_blocks, 0u);
+    index.clear();
     ASSERT_EQ(pool.stats().free_extents, pool.n_extents());
     for (const auto& [id, prompt] : prompts) {
       const std::vector<TokenId>& got = tokens[id];
@@ -127,6 +136,7 @@ struct World {
   }
 
   kv::BlockPool pool;
+  kv::PrefixIndex index;
   FakeClock clock;
   Fcfs policy;
   std::vector<std::unique_ptr<WaitingCache>> caches;
