@@ -23,7 +23,8 @@ class BatchBuilderTest : public ::testing::Test {
   }
   const models::Batch& build(int heads_per_kv = 2) {
     scheduler_.next_step(plan_);
-    return builder_.build(plan_, scheduler_, 2, heads_per_kv, [](SeqId) { return models::SampleMode::kGreedy; });
+    return builder_.build(plan_, scheduler_, groups_, heads_per_kv,
+                          [](SeqId) { return models::SampleMode::kGreedy; });
   }
   void commit() {
     std::vector<sched::StepOutcome> outcomes;
@@ -42,6 +43,8 @@ class BatchBuilderTest : public ::testing::Test {
                    std::vector<kv::GroupSpec>{{.block_bytes = 256}, {.block_bytes = 320, .window_tokens = 40}}};
   sched::Scheduler scheduler_{{.step_tokens = 120}, clock_, policy_};
   sched::StepPlan plan_;
+  const std::vector<models::AttentionGroup> groups_{{.window = 0, .layers = {1}, .layout = {}},
+                                                    {.window = 40, .layers = {0}, .layout = {}}};
   BatchBuilder builder_;
 };
 

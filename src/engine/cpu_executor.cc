@@ -1,4 +1,5 @@
 #include <cstring>
+#include <limits>
 
 #include "engine/executor.h"
 #include "models/forward.h"
@@ -12,6 +13,15 @@ struct Instance {
   models::ForwardPlan plan;
   models::Workspace workspace;
 };
+
+// The lowest of the largest.
+TokenId largest(std::span<const kernels::LogitTile> tiles) {
+  kernels::LogitTile best{-std::numeric_limits<float>::infinity(), 0};
+  for (const kernels::LogitTile& tile : tiles) {
+    if (tile.max > best.max) best = tile;
+  }
+  return TokenId(best.index);
+}
 
 class CpuExecutor final : public Executor {
  public:
@@ -61,12 +71,13 @@ class CpuExecutor final : public Executor {
 
   std::span<const SampleResult> collect(const models::Batch& batch, const Instance& instance) {
     const auto vocab = static_cast<size_t>(instance.model->config().vocab_size);
+    const auto n_tiles = static_cast<size_t>(instance.workspace.n_logit_tiles());
     results_.clear();
     for (size_t i = 0; i < batch.samples.size(); ++i) {
+      const std::span<const kernels::LogitTile> tiles(instance.workspace.tiles + i * n_tiles, n_tiles);
       const std::span<const float> logits(instance.workspace.logits + i * vocab, vocab);
-      const int greedy = kernels_.argmax(logits.data(), static_cast<int>(vocab));
       const bool whole = batch.samples[i].mode == models::SampleMode::kLogits;
-      results_.push_back({batch.samples[i].row, TokenId(greedy), whole ? logits : std::span<const float>()});
+      results_.push_back({batch.samples[i].row, largest(tiles), whole ? logits : std::span<const float>(), tiles});
     }
     return results_;
   }
@@ -85,11 +96,11 @@ class CpuExecutor final : public Executor {
 Result<std::unique_ptr<Executor>> make_cpu_executor(std::vector<const models::Model*> models, BlockStore& store,
                                                     ThreadPool& pool, const kernels::KernelTable& kernels,
                                                     kernels::Arithmetic arithmetic, ExecutorLimits limits) {
+  const models::StepLimits step{limits.max_rows, limits.max_samples, limits.max_context, pool.n_workers()};
   std::vector<Instance> instances;
   for (const models::Model* model : models) {
-    TRY_ASSIGN(models::Workspace workspace,
-               models::Workspace::make(model->config(), limits.max_rows, limits.max_samples, pool.n_workers()));
-    instances.push_back({model, models::ForwardPlan(model->config(), model->groups()), std::move(workspace)});
+    TRY_ASSIGN(models::Workspace workspace, models::Workspace::make(model->config(), step));
+    instances.push_back({model, models::ForwardPlan(model->config(), model->groups(), step), std::move(workspace)});
   }
   return std::make_unique<CpuExecutor>(std::move(instances), store, pool, kernels, arithmetic);
 }

@@ -137,7 +137,7 @@ class World final : public LogitsReader {
   }
   TokenId draw(std::span<const float> logits) {
     const DrawKey key{.seed = 7, .choice = 0, .position = static_cast<uint32_t>(trace_.tokens.size())};
-    trace_.tokens.push_back(sampler_->sample(logits, {}, {}, {}, key));
+    trace_.tokens.push_back(sampler_->sample({logits}, {}, {}, {}, key));
     return trace_.tokens.back();
   }
 

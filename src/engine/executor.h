@@ -16,9 +16,10 @@ namespace pagoda::engine {
 
 // One sampling row's answer.
 struct SampleResult {
-  int row = 0;                    // of the batch
-  TokenId greedy;                 // index of the largest logit, lowest on ties
-  std::span<const float> logits;  // [vocab], valid until the next run; empty in SampleMode::kGreedy
+  int row = 0;                                     // of the batch
+  TokenId greedy;                                  // index of the largest logit, lowest on ties
+  std::span<const float> logits;                   // [vocab], valid until the next run; empty in SampleMode::kGreedy
+  std::span<const kernels::LogitTile> tiles = {};  // the largest of each kLogitsTile, indices of the row; valid as long
 };
 
 class Executor {
@@ -33,6 +34,7 @@ class Executor {
 struct ExecutorLimits {
   int max_rows = 0;  // of a batch
   int max_samples = 0;
+  int max_context = 0;  // tokens of one sequence; longer ones are computed too, but split less
 };
 
 // Runs on this machine's cores. `models`: by ModelId; they, the store and the pool must outlive it.

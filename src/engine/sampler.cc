@@ -10,12 +10,18 @@
 namespace pagoda::engine {
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-double total_weight(const auto& candidates) {
-  double total = 0;
-  for (const auto& candidate : candidates) total += candidate.weight;
-  return total;
+// All of 262,144 tokens that are this far below the likeliest weigh 3e-9 of it.
+constexpr float kNegligibleDepth = 32.0f;
+// Candidates are gathered in bands of exponents until they suffice: what usually holds 0.9 of the mass, then step by step.
+constexpr float kFirstDepth = 4.0f;
+constexpr float kBandDepth = 2.0f;
+
+double weight_of(auto begin, auto end) {
+  double weight = 0;
+  for (; begin != end; ++begin) weight += begin->weight;
+  return weight;
 }
 
 }  // namespace
@@ -25,101 +31,230 @@ bool is_plain_greedy(const SamplingParams& params) {
          params.frequency_penalty == 0 && params.logit_bias.empty();
 }
 
-void Sampler::adjust(std::span<const float> logits, const SamplingParams& params, const TokenHistory& history,
-                     std::span<const TokenId> banned) {
-  logits_.assign(logits.begin(), logits.end());
-  const auto at = [&](TokenId token) -> float& { return logits_[static_cast<size_t>(token.value)]; };
+TokenId Sampler::sample(const LogitsRow& row, const SamplingParams& params, const TokenHistory& history,
+                        std::span<const TokenId> banned, const DrawKey& key) {
+  row_.reset(row);
+  adjust(params, history, banned);
+  const kernels::LogitTile best = row_.largest();
+  if (!(params.temperature > 0) || !std::isfinite(best.max)) return TokenId(best.index);
+  softmax_ = {.max = best.max,
+              .temperature = params.temperature,
+              .inverse = std::min(1.0f / params.temperature, std::numeric_limits<float>::max())};
+  const double position = uniform(key.seed, key.choice, key.position, 0);
+  const bool unfiltered = params.min_p <= 0 && params.top_k <= 0 && params.typical_p >= 1 && params.top_p >= 1;
+  if (unfiltered) return draw_from_row(position);
+  Mass mass = gather(params);
+  if (params.typical_p < 1) {
+    keep_typical(params.typical_p, mass);
+    mass = mass_of_candidates();
+  }
+  if (params.top_p < 1) keep_nucleus(params.top_p, mass);
+  return draw_candidate(position);
+}
+
+void Sampler::adjust(const SamplingParams& params, const TokenHistory& history, std::span<const TokenId> banned) {
   if (params.repetition_penalty != 1) {
     for (const auto& [token, count] : history.seen) {
-      at(token) = at(token) > 0 ? at(token) / params.repetition_penalty : at(token) * params.repetition_penalty;
+      float* logit = row_.edit(token);
+      if (logit) *logit = *logit > 0 ? *logit / params.repetition_penalty : *logit * params.repetition_penalty;
     }
   }
   if (params.presence_penalty != 0 || params.frequency_penalty != 0) {
     for (const auto& [token, count] : history.generated) {
-      at(token) -= params.presence_penalty + params.frequency_penalty * static_cast<float>(count);
+      float* logit = row_.edit(token);
+      if (logit) *logit -= params.presence_penalty + params.frequency_penalty * static_cast<float>(count);
     }
   }
   for (const auto& [token, bias] : params.logit_bias) {
-    if (token.value >= 0 && static_cast<size_t>(token.value) < logits_.size()) at(token) += bias;
+    if (float* logit = row_.edit(token)) *logit += bias;
   }
-  for (const TokenId token : banned) at(token) = kNever;
+  for (const TokenId token : banned) {
+    if (float* logit = row_.edit(token)) *logit = -kInfinity;
+  }
+  row_.finish();
 }
 
-TokenId Sampler::sample(std::span<const float> logits, const SamplingParams& params, const TokenHistory& history,
-                        std::span<const TokenId> banned, const DrawKey& key) {
-  adjust(logits, params, history, banned);
-  const int best = kernels_.argmax(logits_.data(), static_cast<int>(logits_.size()));
-  const float maximum = logits_[static_cast<size_t>(best)];
-  if (params.temperature == 0 || !std::isfinite(maximum)) return TokenId(best);
-  collect(params, maximum);
-  if (params.top_k > 0) keep_top(static_cast<size_t>(params.top_k));
-  if (params.typical_p < 1) keep_typical(params.typical_p);
-  if (params.top_p < 1) keep_nucleus(params.top_p);
-  return draw(key);
-}
-
-// Temperature and min_p: every token whose probability is at least min_p of the most likely one's.
-void Sampler::collect(const SamplingParams& params, float maximum) {
+// Temperature, min_p and top_k. Candidates become at least all tokens that the other filters may keep; the mass is that of all
+// tokens these filters look at.
+Sampler::Mass Sampler::gather(const SamplingParams& params) {
   candidates_.clear();
-  const double inverse = 1.0 / params.temperature;
-  const double floor = params.min_p > 0 ? std::log(params.min_p) : -std::numeric_limits<double>::infinity();
-  for (size_t id = 0; id < logits_.size(); ++id) {
-    const double exponent = (static_cast<double>(logits_[id]) - maximum) * inverse;
-    // Below e^-700 nothing can be drawn, and banned tokens are at -inf.
-    if (exponent < floor || exponent < -700) continue;
-    candidates_.push_back({logits_[id], static_cast<int32_t>(id), std::exp(exponent)});
+  last_band_ = 0;
+  gathered_ = 0;
+  least_weight_ = std::clamp(params.min_p, 0.0f, 1.0f);
+  float depth = kNegligibleDepth;
+  // A little deeper than the logarithm says: the weights decide.
+  if (least_weight_ > 0) depth = std::min(depth, 0.01f - std::log(least_weight_));
+  if (params.top_k > 0) {
+    const auto k = static_cast<size_t>(params.top_k);
+    const float reached = row_.reached_by(params.top_k);
+    if (reached > -kInfinity) {
+      gather_between(std::max(reached, softmax_.max - depth * softmax_.temperature), kInfinity);
+    } else {
+      gather_down(kFirstDepth, depth, [&] { return candidates_.size() >= k; });
+    }
+    keep_top(k);
+    return mass_of_candidates();
   }
+  if (least_weight_ > 0) {
+    gather_down(depth, depth, [] { return true; });
+    return mass_of_candidates();
+  }
+  const Mass all = weigh_row();
+  if (params.typical_p < 1) {
+    // As far below the typical exponent as that is below the largest: nothing above is left out.
+    const auto first = static_cast<float>(-2 * all.exponent / all.weight);
+    gather_down(first, depth, [&] { return gathered_ >= params.typical_p * all.weight; });
+  } else {
+    gather_down(kFirstDepth, depth, [&] { return gathered_ >= params.top_p * all.weight; });
+  }
+  return all;
+}
+
+// Bands of falling logits, until they are enough or `depth` is reached.
+template <typename Enough>
+void Sampler::gather_down(float first_depth, float depth, const Enough& enough) {
+  float high = kInfinity;
+  for (float reached = std::min(first_depth, depth);; reached = std::min(reached + kBandDepth, depth)) {
+    const float low = softmax_.max - reached * softmax_.temperature;
+    last_band_ = candidates_.size();
+    gather_between(low, high);
+    if (reached >= depth || enough()) return;
+    high = low;
+  }
+}
+
+void Sampler::gather_between(float low, float high) {
+  const size_t first = candidates_.size();
+  find_between(low, high);
+  weigh_from(first);
+}
+
+// Appends them without their weights.
+void Sampler::find_between(float low, float high) {
+  for (int i = 0; i < row_.n_tiles(); ++i) {
+    if (row_.tile_max(i) < low) continue;
+    const std::span<const float> tile = row_.tile(i);
+    const int32_t base = EditedLogits::first_id(i);
+    const int found = kernels_.find_between(tile.data(), static_cast<int>(tile.size()), low, high, base, ids_);
+    for (const int32_t id : std::span(ids_).first(static_cast<size_t>(found))) {
+      candidates_.push_back({.logit = tile[static_cast<size_t>(id - base)], .weight = 0, .id = id});
+    }
+  }
+}
+
+// Weights of the candidates from `first` on; those that can never be drawn go.
+void Sampler::weigh_from(size_t first) {
+  const size_t end = candidates_.size();
+  size_t kept = first;
+  for (size_t begin = first; begin < end; begin += std::size(values_)) {
+    const size_t n = std::min(std::size(values_), end - begin);
+    for (size_t i = 0; i < n; ++i) values_[i] = candidates_[begin + i].logit;
+    kernels_.exp_sums(values_, static_cast<int>(n), softmax_.max, softmax_.inverse, values_);
+    for (size_t i = 0; i < n; ++i) {
+      if (values_[i] == 0 || values_[i] < least_weight_) continue;
+      candidates_[kept] = candidates_[begin + i];
+      candidates_[kept++].weight = values_[i];
+      gathered_ += values_[i];
+    }
+  }
+  candidates_.resize(kept);
+}
+
+Sampler::Mass Sampler::weigh_row() {
+  Mass mass;
+  tile_weights_.assign(static_cast<size_t>(row_.n_tiles()), 0.0f);
+  for (int i = 0; i < row_.n_tiles(); ++i) {
+    if (softmax_.exponent(row_.tile_max(i)) < -kNegligibleDepth) continue;
+    const std::span<const float> tile = row_.tile(i);
+    const kernels::ExpSums sums =
+        kernels_.exp_sums(tile.data(), static_cast<int>(tile.size()), softmax_.max, softmax_.inverse, values_);
+    tile_weights_[static_cast<size_t>(i)] = sums.mass;
+    mass.weight += sums.mass;
+    mass.exponent += sums.exponent;
+  }
+  return mass;
+}
+
+Sampler::Mass Sampler::mass_of_candidates() const {
+  Mass mass;
+  for (const Candidate& c : candidates_) {
+    mass.weight += c.weight;
+    mass.exponent += static_cast<double>(c.weight) * softmax_.exponent(c.logit);
+  }
+  return mass;
 }
 
 void Sampler::keep_top(size_t n) {
-  if (n >= candidates_.size()) return;
-  const auto end = candidates_.begin() + static_cast<ptrdiff_t>(n);
-  std::nth_element(candidates_.begin(), end, candidates_.end());
-  candidates_.erase(end, candidates_.end());
-  std::sort(candidates_.begin(), candidates_.end());
-}
-
-// The tokens whose information is closest to the distribution's entropy, up to a total probability of typical_p.
-void Sampler::keep_typical(float typical_p) {
-  const double total = total_weight(candidates_);
-  double entropy = 0;
-  for (const Candidate& c : candidates_) {
-    const double p = c.weight / total;
-    if (p > 0) entropy -= p * std::log(p);
+  if (n >= candidates_.size()) {
+    last_band_ = 0;
+    return;
   }
-  const auto distance = [&](const Candidate& c) { return std::abs(-std::log(c.weight / total) - entropy); };
-  std::sort(candidates_.begin(), candidates_.end(), [&](const Candidate& a, const Candidate& b) {
-    const double da = distance(a), db = distance(b);
-    return da != db ? da < db : a < b;
-  });
-  double kept = 0;
-  size_t n = 0;
-  while (n < candidates_.size() && (n == 0 || kept < typical_p * total)) kept += candidates_[n++].weight;
-  candidates_.resize(n);
-  std::sort(candidates_.begin(), candidates_.end());
+  const auto band = candidates_.begin() + static_cast<ptrdiff_t>(last_band_);
+  ranked_.assign(band, candidates_.end());
+  const auto last = ranked_.begin() + static_cast<ptrdiff_t>(n - last_band_ - 1);
+  std::nth_element(ranked_.begin(), last, ranked_.end());
+  erase_from_last_band([&](const Candidate& c) { return *last < c; });
 }
 
-// The most likely tokens up to a total probability of top_p. Ranks only as many as it needs: first 64, then four times more each time.
-void Sampler::keep_nucleus(float top_p) {
-  const double wanted = top_p * total_weight(candidates_);
-  double kept = 0;
-  size_t n = 0;
-  for (size_t ranked = 0; n < candidates_.size();) {
-    if (n == ranked) {
-      const size_t next = std::min(candidates_.size(), std::max<size_t>(64, ranked * 4));
-      const auto begin = candidates_.begin() + static_cast<ptrdiff_t>(ranked);
-      std::partial_sort(begin, candidates_.begin() + static_cast<ptrdiff_t>(next), candidates_.end());
-      ranked = next;
-    }
-    kept += candidates_[n++].weight;
-    if (kept >= wanted) break;
+template <typename Unwanted>
+void Sampler::erase_from_last_band(const Unwanted& unwanted) {
+  const auto band = candidates_.begin() + static_cast<ptrdiff_t>(last_band_);
+  candidates_.erase(std::remove_if(band, candidates_.end(), unwanted), candidates_.end());
+  last_band_ = 0;
+}
+
+// The tokens whose information is closest to the distribution's entropy, up to a total probability of typical_p. Information is
+// log(mass) - exponent and entropy its mean, so their distance is the exponent's distance from the mean exponent.
+void Sampler::keep_typical(float typical_p, const Mass& of) {
+  const auto mean = static_cast<float>(of.exponent / of.weight);
+  keep_first(typical_p * of.weight, [&](const Candidate& c) { return std::abs(softmax_.exponent(c.logit) - mean); });
+}
+
+// The most likely tokens up to a total probability of top_p.
+void Sampler::keep_nucleus(float top_p, const Mass& of) {
+  keep_first(top_p * of.weight, [&](const Candidate& c) { return -softmax_.exponent(c.logit); });
+}
+
+// Keeps the fewest first candidates, by rising key and then as likely as they are, that weigh `wanted` together, but at least one
+// of the last band: the bands before it come first in that order and do not suffice. Linear: the bucket of keys where the weight
+// is reached is found first, and only that is ranked.
+template <typename Key>
+void Sampler::keep_first(double wanted, const Key& key) {
+  const auto band = candidates_.begin() + static_cast<ptrdiff_t>(last_band_);
+  if (band == candidates_.end()) {
+    last_band_ = 0;
+    return;
   }
-  candidates_.resize(n);
+  constexpr int kBuckets = 256;
+  float low = kInfinity, high = -kInfinity;
+  for (auto c = band; c != candidates_.end(); ++c) {
+    low = std::min(low, key(*c));
+    high = std::max(high, key(*c));
+  }
+  const float per_key = high > low ? (kBuckets - 1) / (high - low) : 0.0f;
+  const auto bucket_of = [&](float k) { return static_cast<int>((k - low) * per_key); };
+  double weights[kBuckets] = {};
+  for (auto c = band; c != candidates_.end(); ++c) weights[bucket_of(key(*c))] += c->weight;
+  double kept = weight_of(candidates_.begin(), band);
+  int bucket = 0;
+  for (; bucket < bucket_of(high) && kept + weights[bucket] < wanted; ++bucket) kept += weights[bucket];
+
+  ranked_.clear();
+  std::copy_if(band, candidates_.end(), std::back_inserter(ranked_),
+               [&](const Candidate& c) { return bucket_of(key(c)) == bucket; });
+  const auto before = [&](const Candidate& a, const Candidate& b) {
+    const float ka = key(a), kb = key(b);
+    return ka != kb ? ka < kb : a < b;
+  };
+  std::sort(ranked_.begin(), ranked_.end(), before);
+  auto last = ranked_.begin();
+  for (; last + 1 < ranked_.end() && kept + last->weight < wanted; ++last) kept += last->weight;
+  erase_from_last_band([&](const Candidate& c) { return before(*last, c); });
 }
 
-TokenId Sampler::draw(const DrawKey& key) const {
+TokenId Sampler::draw_candidate(double uniform) const {
   CHECK(!candidates_.empty());
-  double rest = uniform(key.seed, key.choice, key.position, 0) * total_weight(candidates_);
+  double rest = uniform * weight_of(candidates_.begin(), candidates_.end());
   for (const Candidate& c : candidates_) {
     rest -= c.weight;
     if (rest < 0) return TokenId(c.id);
@@ -127,13 +262,38 @@ TokenId Sampler::draw(const DrawKey& key) const {
   return TokenId(candidates_.back().id);
 }
 
-TokenLogprob Sampler::logprob(std::span<const float> logits, TokenId token, int n_top) {
+// The tile by its share of the mass, then the token in it.
+TokenId Sampler::draw_from_row(double uniform) {
+  double rest = uniform * weigh_row().weight;
+  int chosen = 0;
+  for (int i = 0; i < row_.n_tiles(); ++i) {
+    const double weight = tile_weights_[static_cast<size_t>(i)];
+    if (weight == 0) continue;
+    chosen = i;
+    if (rest < weight) break;
+    rest -= weight;
+  }
+  const std::span<const float> tile = row_.tile(chosen);
+  kernels_.exp_sums(tile.data(), static_cast<int>(tile.size()), softmax_.max, softmax_.inverse, values_);
+  int32_t id = 0;
+  for (size_t i = 0; i < tile.size(); ++i) {
+    if (values_[i] == 0) continue;
+    id = EditedLogits::first_id(chosen) + static_cast<int32_t>(i);
+    rest -= values_[i];
+    if (rest < 0) break;
+  }
+  return TokenId(id);
+}
+
+TokenLogprob Sampler::logprob(const LogitsRow& row, TokenId token, int n_top) {
+  const std::span<const float> logits = row.logits;
   const double log_sum = kernels_.log_sum_exp(logits.data(), static_cast<int>(logits.size()));
   const auto of = [&](int32_t id) { return static_cast<float>(logits[static_cast<size_t>(id)] - log_sum); };
   TokenLogprob result{.token = token, .bytes = {}, .logprob = of(token.value), .top = {}};
   if (n_top <= 0) return result;
+  row_.reset(row);
   candidates_.clear();
-  for (size_t id = 0; id < logits.size(); ++id) candidates_.push_back({logits[id], static_cast<int32_t>(id), 0});
+  find_between(row_.reached_by(n_top), kInfinity);
   const auto end = candidates_.begin() + std::min<ptrdiff_t>(n_top, static_cast<ptrdiff_t>(candidates_.size()));
   std::partial_sort(candidates_.begin(), end, candidates_.end());
   for (auto c = candidates_.begin(); c != end; ++c) result.top.push_back({TokenId(c->id), {}, of(c->id)});

@@ -25,7 +25,7 @@ class SamplerTest : public ::testing::Test {
  protected:
   TokenId sample(std::span<const float> logits, const SamplingParams& params, const TokenHistory& history = {},
                  std::span<const TokenId> banned = {}, DrawKey key = {.seed = 1, .choice = 0, .position = 0}) {
-    return sampler_.sample(logits, params, history, banned, key);
+    return sampler_.sample({logits}, params, history, banned, key);
   }
   // Shares of kDraws positions.
   std::vector<double> shares(std::span<const float> logits, const SamplingParams& params,
@@ -187,7 +187,7 @@ TEST_F(SamplerTest, PlainGreedy) {
 }
 
 TEST_F(SamplerTest, LogprobsAreOfTheRawLogits) {
-  const TokenLogprob entry = sampler_.logprob(five(), TokenId(2), 3);
+  const TokenLogprob entry = sampler_.logprob({five()}, TokenId(2), 3);
   EXPECT_EQ(entry.token, TokenId(2));
   EXPECT_NEAR(*entry.logprob, std::log(0.05), 1e-5);
   ASSERT_EQ(entry.top.size(), 3u);
@@ -195,8 +195,8 @@ TEST_F(SamplerTest, LogprobsAreOfTheRawLogits) {
   EXPECT_EQ(entry.top[1].token, TokenId(3));
   EXPECT_EQ(entry.top[2].token, TokenId(4));
   EXPECT_NEAR(entry.top[1].logprob, std::log(0.3), 1e-5);
-  EXPECT_TRUE(sampler_.logprob(five(), TokenId(0), 0).top.empty());
-  EXPECT_EQ(sampler_.logprob(five(), TokenId(0), 50).top.size(), 5u);
+  EXPECT_TRUE(sampler_.logprob({five()}, TokenId(0), 0).top.empty());
+  EXPECT_EQ(sampler_.logprob({five()}, TokenId(0), 50).top.size(), 5u);
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   context_tokens_ = std::min(context, static_cast<int>(cache_->capacity_tokens()));
   TRY_ASSIGN(BlockStore store, BlockStore::make(pool_->n_extents(), extent_bytes, {block_bytes}));
   store_ = std::make_unique<BlockStore>(std::move(store));
-  const ExecutorLimits limits{schedule.max_step_rows(), schedule.max_step_logits()};
+  const ExecutorLimits limits{schedule.max_step_rows(), schedule.max_step_logits(), context_tokens_};
   TRY_ASSIGN(executor_, make_cpu_executor({model_.get()}, *store_, *threads_, *kernels_, config.arithmetic, limits));
   scheduler_ = std::make_unique<sched::Scheduler>(schedule, clock_, policy_);
   scheduler_->add_model(*cache_);
@@ -120,9 +120,8 @@ bool StepRunner::step(LogitsReader& reader) {
   scheduler_->next_step(plan_);
   if (plan_.empty()) return false;
   const weights::ModelConfig& config = model_->config();
-  const models::Batch& batch =
-      builder_.build(plan_, *scheduler_, model_->groups().size(), config.n_heads / config.n_kv_heads,
-                     [&](sched::SeqId seq) { return reader.mode_of(seq); });
+  const models::Batch& batch = builder_.build(plan_, *scheduler_, model_->groups(), config.n_heads / config.n_kv_heads,
+                                              [&](sched::SeqId seq) { return reader.mode_of(seq); });
   reader.begin(plan_, begin_us);
   const int64_t planned_us = clock_.now_us();
   const std::span<const SampleResult> results = executor_->run(plan_.block_ops, batch);

@@ -28,11 +28,17 @@ struct SpanScratch {
   static constexpr size_t kVScales = kKScales + kSpanTokens * sizeof(float);                     // f32 [span tokens]
   static constexpr size_t kAmounts = kVScales + kSpanTokens * sizeof(float);                     // f32 [rows]
   static constexpr size_t kCorrections = kAmounts + kAttentionMaxRows * sizeof(float);           // i32 [rows]
-  static constexpr size_t kQueries =
-      kCorrections + kAttentionMaxRows * sizeof(int32_t);  // int8 or f32 [rows, head_dim]
-  static size_t bytes(int head_dim) {
-    return kQueries + static_cast<size_t>(kAttentionMaxRows) * static_cast<size_t>(head_dim) * sizeof(float);
-  }
+  static constexpr size_t kMaxima = kCorrections + kAttentionMaxRows * sizeof(int32_t);          // f32 [rows][16 lanes]
+  static constexpr size_t kQueries = kMaxima + kAttentionMaxRows * 16 * sizeof(float);
+  // int8, bf16 or f32 [rows, head_dim], then one block of K and a span of V widened to bf16 (AMX tiles).
+  static constexpr size_t keys(int head_dim) { return kQueries + at(kAttentionMaxRows * sizeof(float), head_dim); }
+  static constexpr size_t values(int head_dim) { return keys(head_dim) + at(kBlockBytes, head_dim + kTailDims); }
+  static constexpr size_t bytes(int head_dim) { return values(head_dim) + at(kSpanBlocks * kBlockBytes, head_dim); }
+
+ private:
+  static constexpr size_t kBlockBytes = kv::kBlockTokens * sizeof(uint16_t);  // per dim
+  static constexpr int kTailDims = 16;                                        // zeros up to whole cells of 32
+  static constexpr size_t at(size_t bytes_per_dim, int dims) { return bytes_per_dim * static_cast<size_t>(dims); }
 };
 
 }  // namespace pagoda::kernels

@@ -4,13 +4,14 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/amx/attention.h"
 #include "kernels/isa_detect.h"
 #include "kernels/table.h"
 
 namespace pagoda::kernels {
 namespace {
 
-constexpr Isa kAllIsas[] = {Isa::kRef, Isa::kAvx2, Isa::kAvx512};
+constexpr Isa kAllIsas[] = {Isa::kRef, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
 struct Filler {
   void (*matmul)(KernelTable&);
@@ -23,6 +24,7 @@ constexpr Filler kFillers[] = {
     {fill_matmul_ref, fill_rows_ref, fill_attention_ref, fill_logits_ref},
     {fill_matmul_avx2, fill_rows_avx2, fill_attention_avx2, fill_logits_avx2},
     {fill_matmul_avx512, fill_rows_avx512, fill_attention_avx512, fill_logits_avx512},
+    {fill_matmul_amx, fill_rows_avx512, fill_attention_amx, fill_logits_avx512},
 };
 
 KernelTable make_table(Isa isa) {
@@ -58,7 +60,8 @@ Isa best_isa() { return supported_isas().back(); }
 
 const KernelTable& kernel_table(Isa isa) {
   CHECK(is_supported(isa));
-  static const KernelTable kTables[] = {make_table(Isa::kRef), make_table(Isa::kAvx2), make_table(Isa::kAvx512)};
+  static const KernelTable kTables[] = {make_table(Isa::kRef), make_table(Isa::kAvx2), make_table(Isa::kAvx512),
+                                        make_table(Isa::kAmx)};
   return kTables[static_cast<int>(isa)];
 }
 
@@ -100,13 +103,12 @@ Result<Isa> parse_isa(std::string_view name) {
               supported_names());
 }
 
-Result<Arithmetic> parse_arithmetic(std::string_view name, [[maybe_unused]] Isa isa) {
-  if (name == "auto" || name == "int8") return Arithmetic::kInt8;
-  if (name == "f32") return Arithmetic::kF32;
-  if (name == "bf16") {
-    return fail(ErrorCode::kUnsupported, "arithmetic 'bf16' is not built yet; use auto, int8 or f32");
+Result<Arithmetic> parse_arithmetic(std::string_view name, Isa isa) {
+  if (name == "auto") return isa == Isa::kAmx ? Arithmetic::kBf16 : Arithmetic::kInt8;
+  for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32, Arithmetic::kBf16}) {
+    if (name == to_string(arithmetic)) return arithmetic;
   }
-  return fail(ErrorCode::kInvalidArgument, "unknown arithmetic '{}'; use auto, int8 or f32", name);
+  return fail(ErrorCode::kInvalidArgument, "unknown arithmetic '{}'; use auto, int8, bf16 or f32", name);
 }
 
 void set_float_mode() {

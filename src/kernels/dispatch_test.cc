@@ -10,19 +10,31 @@
 namespace pagoda::kernels {
 namespace {
 
-// What CPUID and XCR0 say on a machine with all that AVX-512 needs.
+// What CPUID and XCR0 say on a machine with all that AMX needs.
 CpuWords everything() {
   return {.leaf1_ecx = 1U << 12 | 1U << 27 | 1U << 28 | 1U << 29,
           .leaf7_ebx = 1U << 5 | 1U << 16 | 1U << 17 | 1U << 30 | 1U << 31,
           .leaf7_ecx = 1U << 11,
-          .xcr0 = 0xE7};
+          .leaf7_edx = 1U << 22 | 1U << 24,
+          .leaf7_1_eax = 1U << 5,
+          .xcr0 = 0x600E7,
+          .tiles_granted = true};
 }
 
 TEST(DispatchTest, AnIsaNeedsItsInstructionsAndItsRegisters) {
   using Isas = std::vector<Isa>;
   EXPECT_EQ(isas_of(CpuWords{}), Isas{Isa::kRef});
-  EXPECT_EQ(isas_of(everything()), (Isas{Isa::kRef, Isa::kAvx2, Isa::kAvx512}));
+  EXPECT_EQ(isas_of(everything()), (Isas{Isa::kRef, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}));
 
+  CpuWords no_tiles = everything();
+  no_tiles.leaf7_edx = 0;
+  EXPECT_EQ(isas_of(no_tiles), (Isas{Isa::kRef, Isa::kAvx2, Isa::kAvx512}));
+  CpuWords no_tile_state = everything();
+  no_tile_state.xcr0 = 0xE7;
+  EXPECT_EQ(isas_of(no_tile_state), (Isas{Isa::kRef, Isa::kAvx2, Isa::kAvx512}));
+  CpuWords no_permission = everything();
+  no_permission.tiles_granted = false;
+  EXPECT_EQ(isas_of(no_permission), (Isas{Isa::kRef, Isa::kAvx2, Isa::kAvx512}));
   CpuWords no_zmm_state = everything();
   no_zmm_state.xcr0 = 0x7;
   EXPECT_EQ(isas_of(no_zmm_state), (Isas{Isa::kRef, Isa::kAvx2}));
@@ -49,7 +61,8 @@ TEST(DispatchTest, EveryTableIsComplete) {
   }
 }
 
-// The table that was asked for is the one whose code runs: no two instruction sets share a kernel.
+// The table that was asked for is the one whose code runs: no two instruction sets share a kernel, but AMX has only the matrix
+// products of bf16 arithmetic for itself.
 TEST(DispatchTest, TheForcedIsaRuns) {
   const std::vector<Isa> isas = supported_isas();
   for (size_t i = 0; i < isas.size(); ++i) {
@@ -59,6 +72,10 @@ TEST(DispatchTest, TheForcedIsaRuns) {
     for (size_t j = i + 1; j < isas.size(); ++j) {
       const KernelTable& a = kernel_table(isas[i]);
       const KernelTable& b = kernel_table(isas[j]);
+      EXPECT_NE(a.matmul[2], b.matmul[2]);
+      EXPECT_NE(a.attention_span[2], b.attention_span[2]);
+      if (isas[i] == Isa::kAvx512) continue;
+      EXPECT_NE(a.bf16_rows, b.bf16_rows);
       EXPECT_NE(a.rms_norm, b.rms_norm);
       EXPECT_NE(a.gated[0], b.gated[0]);
       EXPECT_NE(a.matmul[0], b.matmul[0]);
@@ -83,11 +100,16 @@ TEST(DispatchTest, NamesAreParsed) {
   EXPECT_EQ(parse_arithmetic("auto", Isa::kAvx2).value(), Arithmetic::kInt8);
   EXPECT_EQ(parse_arithmetic("int8", Isa::kAvx2).value(), Arithmetic::kInt8);
   EXPECT_EQ(parse_arithmetic("f32", Isa::kAvx2).value(), Arithmetic::kF32);
-  const Result<Arithmetic> bf16 = parse_arithmetic("bf16", Isa::kAvx2);
-  ASSERT_FALSE(bf16.has_value());
-  EXPECT_EQ(bf16.error().code, ErrorCode::kUnsupported);
-  EXPECT_NE(bf16.error().message.find("bf16"), std::string::npos);
+  EXPECT_EQ(parse_arithmetic("bf16", Isa::kAvx2).value(), Arithmetic::kBf16);
+  EXPECT_EQ(parse_arithmetic("auto", Isa::kAvx512).value(), Arithmetic::kInt8);
+  EXPECT_EQ(parse_arithmetic("auto", Isa::kAmx).value(), Arithmetic::kBf16);
   EXPECT_EQ(parse_arithmetic("fp8", Isa::kAvx2).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(DispatchTest, TilesAgreeWithRefWhereThereAreTiles) {
+  const bool has_tiles = best_isa() == Isa::kAmx;
+  EXPECT_EQ(amx_self_test(), has_tiles ? SelfTest::kAgrees : SelfTest::kNotHere);
+  EXPECT_EQ(to_string(SelfTest::kNotHere), "not on this machine");
 }
 
 TEST(DispatchTest, FloatModeFlushesSubnormals) {

@@ -86,6 +86,10 @@ struct LogitTile {
   float max = 0;
   int32_t index = 0;
 };
+struct ExpSums {
+  float mass = 0;      // sum of exp(e)
+  float exponent = 0;  // sum of exp(e) * e
+};
 
 struct KernelTable {
   Isa isa = Isa::kRef;
@@ -139,6 +143,10 @@ struct KernelTable {
   // ---- logits ------------------------------------------------------------------------------------------------------------------
   // Tile i of x is [i * kLogitsTile, ...): its largest value and that value's lowest index, counted from x.  n > 0.
   void (*logit_tiles)(const float* x, int n, LogitTile* tiles);
+  // out[i] = exp(e), e = (x[i] - max) * scale, x[i] <= max; exactly 0 where e is below -87.3 or NaN.  Sums in 16 lanes and one tree.
+  ExpSums (*exp_sums)(const float* x, int n, float max, float scale, float* out);
+  // The i with low <= x[i] < high, ascending, each plus `base`, into out, which has room for n; returns how many.
+  int (*find_between)(const float* x, int n, float low, float high, int32_t base, int32_t* out);
   // x = cap * tanh(x / cap).
   void (*softcap)(float* x, int n, float cap);
   // Index of the largest value, the lowest on ties.  n > 0.
@@ -176,6 +184,12 @@ std::string_view to_string(Arithmetic arithmetic);
 Result<Isa> parse_isa(std::string_view name);
 // "auto" is bf16 where the best instruction set has AMX, else int8: a pure function of the machine and the options.
 Result<Arithmetic> parse_arithmetic(std::string_view name, Isa isa);
+
+// Whether this machine's AMX tiles give the bits of ref, on a matmul whose sums change in any other order. Some milliseconds; sets the
+// calling thread's float mode.
+enum class SelfTest : uint8_t { kAgrees, kDiffers, kNotHere };
+SelfTest amx_self_test();
+std::string_view to_string(SelfTest result);
 
 // Round to nearest even, FTZ and DAZ, for the calling thread. Every compute thread and kernel test calls it once.
 void set_float_mode();

@@ -15,6 +15,10 @@ struct TileSum {
   float sum;
 };
 
+// What exp_sums takes for an exponent that is lower or NaN: its exp is 0.
+inline constexpr float kExpNever = -88.0f;
+static_assert(kExpNever < kExpLowest);
+
 inline void fill_tiles(LogitTile (*largest)(const float*, int), const float* x, int n, LogitTile* tiles) {
   for (int begin = 0; begin < n; begin += kLogitsTile) {
     LogitTile tile = largest(x + begin, std::min(kLogitsTile, n - begin));

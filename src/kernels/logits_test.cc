@@ -73,6 +73,52 @@ TEST_P(LogitsTest, TilesHoldEachTilesFirstLargest) {
   }
 }
 
+TEST_P(LogitsTest, ExpSums) {
+  std::vector<float> x = logits(4);
+  x[static_cast<size_t>(n() / 2)] = -kInf;
+  if (n() > 20) x[20] = kNaN;
+  const float max = tiles_of(kernel_table(Isa::kRef), x)[0].max + 1.0f;
+  for (const float scale : {1.0f, 0.3f, 40.0f, 1e30f}) {
+    std::vector<float> want(x.size());
+    const ExpSums sums = kernel_table(Isa::kRef).exp_sums(x.data(), n(), max, scale, want.data());
+    double mass = 0, exponent = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double e = (double{x[i]} - double{max}) * double{scale};
+      const double weight = e > -87.3 ? std::exp(e) : 0.0;  // so 0 for NaN
+      EXPECT_NEAR(want[i], weight, 1e-5 * weight + 1e-37) << i;
+      mass += weight;
+      if (weight > 0) exponent += weight * e;
+    }
+    EXPECT_NEAR(sums.mass, mass, 1e-5 * mass + 1e-37);
+    EXPECT_NEAR(sums.exponent, exponent, -1e-5 * exponent + 1e-35);
+    for (const Isa isa : supported_isas()) {
+      std::vector<float> got(x.size());
+      const ExpSums same = kernel_table(isa).exp_sums(x.data(), n(), max, scale, got.data());
+      EXPECT_TRUE(same_bits(got, want)) << to_string(isa) << ", scale " << scale;
+      EXPECT_TRUE(same_bits({same.mass, same.exponent}, {sums.mass, sums.exponent})) << to_string(isa);
+    }
+  }
+}
+
+TEST_P(LogitsTest, FindBetween) {
+  std::vector<float> x = logits(5);
+  if (n() > 20) x[20] = kNaN;
+  x[0] = 3.0f;
+  x[static_cast<size_t>(n() - 1)] = -3.0f;
+  const std::pair<float, float> cases[] = {{-3.0f, 3.0f}, {3.0f, kInf}, {-kInf, kInf}, {2.0f, 2.0f}};
+  for (const auto& [low, high] : cases) {
+    std::vector<int32_t> want;
+    for (int i = 0; i < n(); ++i) {
+      if (x[static_cast<size_t>(i)] >= low && x[static_cast<size_t>(i)] < high) want.push_back(7000 + i);
+    }
+    for (const Isa isa : supported_isas()) {
+      std::vector<int32_t> got(x.size());
+      got.resize(static_cast<size_t>(kernel_table(isa).find_between(x.data(), n(), low, high, 7000, got.data())));
+      EXPECT_EQ(got, want) << to_string(isa);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Logits, LogitsTest,
                          testing::Values(1, 15, 16, 17, 31, 64, 79, 100, 576, 1024, 1025, 2048, 3001));
 

@@ -52,7 +52,7 @@ void run(benchmark::State& state, Isa isa, Arithmetic arithmetic, DType dtype, S
   CHECK(copies);
   for (size_t i = 0; i < n_copies; ++i) std::memcpy(copies->data() + i * bytes, one.buffer.data(), bytes);
   Activations x = random_activations(batch, shape.n_cols, 2);
-  x.quantize(table);
+  x.convert(table);
   std::vector<float> y(static_cast<size_t>(batch) * static_cast<size_t>(shape.n_rows));
   auto scratch = tensor::AlignedBuffer::allocate(matmul_scratch_bytes(shape.n_cols));
   CHECK(scratch);
@@ -75,7 +75,7 @@ void register_all() {
   benchmark::RegisterBenchmark("stream_read", stream_read);
   for (const Isa isa : supported_isas()) {
     if (isa == Isa::kRef) continue;
-    for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
+    for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32, Arithmetic::kBf16}) {
       for (size_t type = 0; type < tensor::kDTypeCount; ++type) {
         const auto dtype = static_cast<DType>(type);
         if (tensor::is_float(dtype) && arithmetic == Arithmetic::kInt8) continue;

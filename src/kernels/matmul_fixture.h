@@ -87,7 +87,7 @@ inline Weights random_weights(const WeightSpec& spec, uint32_t seed) {
   return weights;
 }
 
-// Rows of f32 and their quantized form.
+// Rows of f32, and what the arithmetics want.
 struct Activations {
   int n_rows;
   int n_cols;
@@ -95,6 +95,7 @@ struct Activations {
   std::vector<int8_t> q;
   std::vector<float> d;
   std::vector<int16_t> sums16;
+  std::vector<uint16_t> bf16;
 
   Activations(int rows, int cols) : n_rows(rows), n_cols(cols) {
     const auto n = static_cast<size_t>(rows) * static_cast<size_t>(cols);
@@ -102,10 +103,14 @@ struct Activations {
     q.resize(n);
     d.resize(n / 32);
     sums16.resize(n / 16);
+    bf16.resize(n);
   }
   QuantRows quant() { return {q.data(), d.data(), sums16.data(), n_cols}; }
-  void quantize(const KernelTable& table) { table.quantize_rows(x.data(), n_cols, {0, n_rows}, {0, n_cols}, quant()); }
-  MatmulInput input() { return {x.data(), n_cols, quant()}; }
+  void convert(const KernelTable& table) {
+    table.quantize_rows(x.data(), n_cols, {0, n_rows}, {0, n_cols}, quant());
+    table.bf16_rows(x.data(), n_cols, {0, n_rows}, {0, n_cols}, bf16.data(), n_cols);
+  }
+  MatmulInput input() { return {x.data(), n_cols, quant(), bf16.data()}; }
 };
 
 inline Activations random_activations(int n_rows, int n_cols, uint32_t seed) {

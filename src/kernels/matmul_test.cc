@@ -1,4 +1,4 @@
-// matmul, quantize_rows and gather_row: every type, instruction set and arithmetic against ref, bit for bit; ref against doubles.
+// matmul, quantize_rows, bf16_rows and gather_row: every type, instruction set and arithmetic against ref, bit for bit; ref against doubles.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -23,7 +23,7 @@ struct Case {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (size_t i = 0; i < tensor::kDTypeCount; ++i) {
-    for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
+    for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32, Arithmetic::kBf16}) {
       cases.push_back({static_cast<DType>(i), arithmetic});
     }
   }
@@ -62,7 +62,7 @@ class Matmul : public testing::TestWithParam<Case> {
 
   void expect_same_bits(const WeightSpec& spec, Activations& x) {
     const Weights w = random_weights(spec, 11);
-    x.quantize(kernel_table(Isa::kRef));
+    x.convert(kernel_table(Isa::kRef));
     const std::vector<float> expected = run(Isa::kRef, GetParam().arithmetic, w.view, x);
     for (const Isa isa : supported_isas()) {
       const std::vector<float> actual = run(isa, GetParam().arithmetic, w.view, x);
@@ -93,7 +93,7 @@ TEST_P(Matmul, IsTheSameBitsOnEveryInstructionSet) {
 TEST_P(Matmul, RowsDependOnThemselvesAlone) {
   const int batch = 70;  // more than a tile of rows
   Activations x = random_activations(batch, 512, 5);
-  x.quantize(kernel_table(Isa::kRef));
+  x.convert(kernel_table(Isa::kRef));
   const Weights w = random_weights({GetParam().dtype, 40, 512}, 6);
   for (const Isa isa : supported_isas()) {
     const std::vector<float> all = run(isa, GetParam().arithmetic, w.view, x);
@@ -127,22 +127,31 @@ TEST_P(Matmul, ExtremesAreExact) {
   }
 }
 
+// What the arithmetic reads of activation i of row `row`.
+double activation(const Activations& x, size_t row, size_t i, const Case& param) {
+  const size_t at = row * static_cast<size_t>(x.n_cols) + i;
+  if (param.arithmetic == Arithmetic::kBf16) return tensor::bf16_to_f32(x.bf16[at]);
+  const bool quantized = param.arithmetic == Arithmetic::kInt8 && !tensor::is_float(param.dtype);
+  return quantized ? static_cast<double>(x.d[at / 32]) * x.q[at] : x.x[at];
+}
+
 TEST_P(Matmul, RefIsCloseToDoubles) {
   const int n_cols = 512;
   const Weights w = random_weights({GetParam().dtype, 20, n_cols}, 3);
   Activations x = random_activations(3, n_cols, 4);
-  x.quantize(kernel_table(Isa::kRef));
+  x.convert(kernel_table(Isa::kRef));
   const std::vector<float> y = run(Isa::kRef, GetParam().arithmetic, w.view, x);
   std::vector<float> weights(static_cast<size_t>(n_cols));
-  const bool quantized = GetParam().arithmetic == Arithmetic::kInt8 && !tensor::is_float(GetParam().dtype);
   for (int n = 0; n < 20; ++n) {
     tensor::dequantize_panel_row(w.view, n, weights.data());
+    if (GetParam().arithmetic == Arithmetic::kBf16) {
+      for (float& weight : weights) weight = tensor::bf16_to_f32(tensor::f32_to_bf16(weight));
+    }
     for (size_t row = 0; row < 3; ++row) {
       double sum = 0;
       double size = 0;
       for (size_t k = 0; k < 512; ++k) {
-        const double a =
-            quantized ? static_cast<double>(x.d[(row * 512 + k) / 32]) * x.q[row * 512 + k] : x.x[row * 512 + k];
+        const double a = activation(x, row, k, GetParam());
         sum += a * weights[k];
         size += std::fabs(a * weights[k]);
       }
@@ -176,9 +185,9 @@ TEST(QuantizeRows, IsTheSameBitsOnEveryInstructionSet) {
   for (size_t i = 192; i < 224; ++i) expected.x[i] *= 1e38F / 8;
   for (size_t i = 288; i < 320; ++i) expected.x[i] = static_cast<float>(i % 5) - 2.5F;  // ties
   Activations actual = expected;
-  expected.quantize(kernel_table(Isa::kRef));
+  expected.convert(kernel_table(Isa::kRef));
   for (const Isa isa : supported_isas()) {
-    actual.quantize(kernel_table(isa));
+    actual.convert(kernel_table(isa));
     EXPECT_EQ(expected.q, actual.q) << to_string(isa);
     EXPECT_EQ(first_difference(expected.d, actual.d), -1) << to_string(isa);
     EXPECT_EQ(expected.sums16, actual.sums16) << to_string(isa);
@@ -205,12 +214,65 @@ TEST(QuantizeRows, ZeroRowsAndSums) {
   for (const Isa isa : supported_isas()) {
     Activations x(1, 64);
     for (size_t i = 32; i < 64; ++i) x.x[i] = i < 48 ? 2.0F : -2.0F;
-    x.quantize(kernel_table(isa));
+    x.convert(kernel_table(isa));
     EXPECT_EQ(x.d[0], 0.0F);
     EXPECT_EQ(x.q[0], 0);
     EXPECT_EQ(x.d[1], 2.0F / 127.0F);
     EXPECT_EQ(x.q[40], 127);
     EXPECT_EQ(x.sums16, (std::vector<int16_t>{0, 0, 16 * 127, -16 * 127}));
+  }
+}
+
+std::vector<uint16_t> to_bf16(Isa isa, const std::vector<float>& x) {
+  set_float_mode();
+  const int n = static_cast<int>(x.size());
+  std::vector<uint16_t> out(x.size());
+  kernel_table(isa).bf16_rows(x.data(), n, {0, 1}, {0, n}, out.data(), n);
+  return out;
+}
+
+TEST(Bf16Rows, RoundAsTheInstructionDoes) {
+  struct Pair {
+    uint32_t from;
+    uint16_t to;
+  };
+  constexpr Pair kPairs[] = {
+      {0x3F800000, 0x3F80}, {0x3F808000, 0x3F80}, {0x3F808001, 0x3F81},  // 1, a tie down to even, just above it
+      {0x3F818000, 0x3F82}, {0xBF818000, 0xBF82}, {0x3F817FFF, 0x3F81},  // ties up to even, just below one
+      {0x00000000, 0x0000}, {0x80000000, 0x8000},                        // zeros
+      {0x007FFFFF, 0x0000}, {0x807FFFFF, 0x8000}, {0x00000001, 0x0000},  // denormals: 0 of their sign
+      {0x00800000, 0x0080}, {0x00807FFF, 0x0080},                        // the smallest normals
+      {0x7F7FFFFF, 0x7F80}, {0x7F7F7FFF, 0x7F7F},                        // the largest rounds to infinity
+      {0x7F800000, 0x7F80}, {0xFF800000, 0xFF80},                        // infinities
+      {0x7F800001, 0x7FC0}, {0xFFBFFFFF, 0xFFFF}, {0x7FFFFFFF, 0x7FFF}, {0xFFC00000, 0xFFC0},  // NaNs stay, quiet
+  };
+  std::vector<float> x(32, 0.0F);
+  for (size_t i = 0; i < std::size(kPairs); ++i) x[i] = std::bit_cast<float>(kPairs[i].from);
+  for (const Isa isa : supported_isas()) {
+    const std::vector<uint16_t> got = to_bf16(isa, x);
+    for (size_t i = 0; i < std::size(kPairs); ++i) {
+      EXPECT_EQ(got[i], kPairs[i].to) << to_string(isa) << " " << std::hex << kPairs[i].from << " became " << got[i];
+    }
+  }
+}
+
+TEST(Bf16Rows, IsTheSameBitsOnEveryInstructionSet) {
+  std::vector<float> x(1 << 14);
+  std::mt19937 random(3);
+  for (float& value : x) value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+  const std::vector<uint16_t> expected = to_bf16(Isa::kRef, x);
+  for (const Isa isa : supported_isas()) EXPECT_EQ(expected, to_bf16(isa, x)) << to_string(isa);
+}
+
+TEST(Bf16Rows, WritesOnlyItsRange) {
+  for (const Isa isa : supported_isas()) {
+    Activations x = random_activations(3, 128, 2);
+    x.bf16.assign(x.bf16.size(), 7);
+    kernel_table(isa).bf16_rows(x.x.data(), 128, {1, 2}, {32, 96}, x.bf16.data(), 128);
+    for (size_t i = 0; i < x.bf16.size(); ++i) {
+      const bool inside = i >= 128 + 32 && i < 128 + 96;
+      EXPECT_EQ(x.bf16[i], inside ? tensor::f32_to_bf16(x.x[i]) : 7) << to_string(isa) << " " << i;
+    }
   }
 }
 

@@ -7,10 +7,11 @@
 
 namespace pagoda::kernels {
 
-// matmul, gather_row, quantize_rows.
+// matmul, gather_row, quantize_rows, bf16_rows.
 void fill_matmul_ref(KernelTable& table);
 void fill_matmul_avx2(KernelTable& table);
 void fill_matmul_avx512(KernelTable& table);
+void fill_matmul_amx(KernelTable& table);
 
 // rms_norm, add, add_bias, scale, gated, rope.
 void fill_rows_ref(KernelTable& table);

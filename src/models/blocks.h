@@ -29,6 +29,7 @@ struct Attention {
   Linear o;     // [embed, n_heads d]
   Norm q_norm;  // [d] over each head, before rope; or absent
   Norm k_norm;
+  int layer = 0;           // of the model
   int group = 0;           // attention group: which block table
   int layer_in_group = 0;  // where in the group's blocks
   RopeTable::Layers rope = RopeTable::Layers::kGlobal;

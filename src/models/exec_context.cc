@@ -7,6 +7,8 @@
 namespace pagoda::models {
 namespace {
 
+constexpr size_t kSlotRows = 8;  // tokens whose spans may all lie unmerged
+
 // Lays parts one after another on 64 bytes: a first pass counts, a second hands out addresses.
 class Carver {
  public:
@@ -17,6 +19,12 @@ class Carver {
     if (base_ != nullptr) pointer = reinterpret_cast<T*>(base_ + used_);
     used_ += (count * sizeof(T) + 63) / 64 * 64;
   }
+  void take(InputForms& forms, size_t rows, size_t columns) {
+    take(forms.q, rows * columns);
+    take(forms.d, rows * columns / 32);
+    take(forms.sums16, rows * columns / 16);
+    take(forms.bf16, rows * columns);
+  }
   size_t used() const { return used_; }
 
  private:
@@ -24,40 +32,54 @@ class Carver {
   size_t used_ = 0;
 };
 
-size_t carve(Workspace& w, std::byte* base, const weights::ModelConfig& c) {
-  const size_t rows = static_cast<size_t>(w.max_rows);
+}  // namespace
+
+size_t Workspace::carve(std::byte* base, const weights::ModelConfig& c) {
+  const size_t rows = static_cast<size_t>(limits.max_rows);
+  const size_t samples = static_cast<size_t>(limits.max_samples);
   const size_t embed = static_cast<size_t>(c.embed_dim);
   const size_t q_dim = static_cast<size_t>(c.n_heads) * static_cast<size_t>(c.head_dim);
   const size_t kv_dim = static_cast<size_t>(c.n_kv_heads) * static_cast<size_t>(c.head_dim);
   const size_t ffn = static_cast<size_t>(c.ffn_dim);
-  const size_t widest = std::max({embed, q_dim, ffn});
+  const size_t partial = static_cast<size_t>(kernels::partial_floats(c.head_dim));
   Carver carver(base);
-  carver.take(w.x, rows * embed);
-  carver.take(w.h, rows * embed);
-  carver.take(w.qkv, rows * (q_dim + 2 * kv_dim));
-  carver.take(w.gate, rows * ffn);
-  carver.take(w.up, rows * ffn);
-  carver.take(w.logits, static_cast<size_t>(w.max_samples) * static_cast<size_t>(c.vocab_size));
-  for (float*& table : w.rope) carver.take(table, rows * static_cast<size_t>(c.rope.dim));
-  carver.take(w.quant_q, rows * widest);
-  carver.take(w.quant_d, rows * widest / 32);
-  carver.take(w.quant_sums, rows * widest / 16);
-  const size_t scratch =
-      std::max(kernels::matmul_scratch_bytes(static_cast<int>(widest)), kernels::attention_scratch_bytes(c.head_dim));
-  for (std::byte*& worker : w.worker_scratch) carver.take(worker, scratch);
+  carver.take(x, rows * embed);
+  carver.take(x_next, rows * embed);
+  carver.take(h, rows * embed);
+  carver.take(qkv, rows * (q_dim + 2 * kv_dim));
+  carver.take(gate, rows * ffn);
+  carver.take(up, rows * ffn);
+  carver.take(logits, samples * static_cast<size_t>(c.vocab_size));
+  carver.take(tiles, samples * static_cast<size_t>(n_logit_tiles_));
+  for (float*& table : rope) carver.take(table, rows * static_cast<size_t>(c.rope.dim));
+  carver.take(outer, rows, embed);
+  carver.take(inner, rows, std::max(q_dim, ffn));
+  carver.take(folds, rows * static_cast<size_t>(c.n_heads) * partial);
+  carver.take(slots, max_slots(c, limits) * partial);
+  const int widest = static_cast<int>(std::max({embed, q_dim, ffn}));
+  const size_t scratch = std::max(kernels::matmul_scratch_bytes(widest), kernels::attention_scratch_bytes(c.head_dim));
+  for (PartScratch& part : parts) {
+    carver.take(part.kernel, scratch);
+    carver.take(part.partials, static_cast<size_t>(kernels::kAttentionMaxRows) * partial);
+    carver.take(part.h, kShortRows * embed);
+    carver.take(part.forms, kShortRows, embed);
+  }
   return carver.used();
 }
 
-}  // namespace
+size_t Workspace::max_slots(const weights::ModelConfig& config, const StepLimits& limits) {
+  return kSlotRows * static_cast<size_t>(config.n_heads) *
+         static_cast<size_t>(limits.max_context / kernels::kSpanTokens);
+}
 
-Result<Workspace> Workspace::make(const weights::ModelConfig& config, int max_rows, int max_samples, int n_workers) {
-  CHECK(max_rows > 0 && max_samples > 0 && n_workers > 0);
+Result<Workspace> Workspace::make(const weights::ModelConfig& config, const StepLimits& limits) {
+  CHECK(limits.max_rows > 0 && limits.max_samples > 0 && limits.n_parts > 0);
   Workspace w;
-  w.max_rows = max_rows;
-  w.max_samples = max_samples;
-  w.worker_scratch.resize(static_cast<size_t>(n_workers));
-  TRY_ASSIGN(w.memory_, tensor::AlignedBuffer::allocate(carve(w, nullptr, config)));
-  carve(w, w.memory_.data(), config);
+  w.limits = limits;
+  w.n_logit_tiles_ = (config.vocab_size + kernels::kLogitsTile - 1) / kernels::kLogitsTile;
+  w.parts.resize(static_cast<size_t>(limits.n_parts));
+  TRY_ASSIGN(w.memory_, tensor::AlignedBuffer::allocate(w.carve(nullptr, config)));
+  w.carve(w.memory_.data(), config);
   return w;
 }
 

@@ -1,16 +1,24 @@
-// Forward: one step of one model, as the blocks its family calls in order. Each call is a few phases over all workers with a barrier
-// after each; within a phase a worker writes only its own rows or columns, so results do not depend on the number of workers.
-// Row-wise work (norms, rope) is split by rows, matmuls by 16-output panels, attention by (row tile, KV head).
-// Threads: worker 0, inside a ThreadPool::Step.     No allocation after the first steps.
+// Forward: one step of one model, as the blocks its family calls in order. A block is a few phases over all parts, with a barrier
+// after each. Matmuls are split by 16-output panels, attention as attention_plan.h says; whoever finishes a head or a tile goes on
+// with what needs all of it. Results do not depend on the number of parts. Five barriers per layer:
+//   norm, quantize; Q, K, V; norm and rope of each head, KV write | attention, quantize | output, residual |
+//   norm, quantize; gate, up; activation, quantize | down, residual
+// In short steps (kShortRows) every part does the norms of all rows for itself. In longer ones that would cost more than a barrier,
+// and so would a head's rows on one part: norms, rope and KV writes are split by rows then, in phases of their own.
+// Threads: part 0's, inside a ThreadPool::Step.     No allocation.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "models/attention_plan.h"
 #include "models/batch.h"
 #include "models/blocks.h"
+#include "models/countdown.h"
 #include "models/exec_context.h"
 
 namespace pagoda::models {
@@ -18,25 +26,23 @@ namespace pagoda::models {
 // The batch's blocks as this executor holds them: [group][i] is the address of GroupBatch::blocks[i].
 using BlockAddresses = std::vector<std::vector<std::byte*>>;
 
-// What stays the same from step to step: sizes, rope, and the buffers of the attention plan.
+// What stays the same from step to step, and the buffers of what is planned for each.
 struct ForwardPlan {
+  ForwardPlan(const weights::ModelConfig& model_config, std::span<const AttentionGroup> attention_groups,
+              const StepLimits& limits);
+
   const weights::ModelConfig* config = nullptr;
   std::span<const AttentionGroup> groups;
   RopeTable global_rope;
   RopeTable local_rope;
 
-  ForwardPlan(const weights::ModelConfig& model_config, std::span<const AttentionGroup> attention_groups);
-
-  // Per group, one tile per AttentionWork: its rows as kernels want them (a row is a (token, query head of the KV head) pair).
-  struct Tile {
-    int sequence = 0;
-    int first = 0;  // into row_offset and position
-    int n_rows = 0;
-  };
-  std::vector<std::vector<Tile>> tiles;
-  std::vector<uint32_t> row_offset;  // in floats, of the KV head's first query head in Workspace::qkv
-  std::vector<int32_t> position;
-  std::vector<int32_t> row_index;  // 0, 1, 2 ...: rows of the step's rope tables
+  std::vector<AttentionPlan> attention;    // by group
+  AttentionPlan pruned;                    // of the last layer, where only some rows are needed
+  std::vector<std::vector<int>> block_of;  // [group][row]: where its block is in the group's list
+  std::vector<int32_t> row_index;          // row of the step -> row of the batch, which is that of the rope tables
+  std::vector<int32_t> step_row;           // the reverse; -1 for rows that were dropped
+  std::unique_ptr<Countdown[]>
+      panels_left;  // [n_heads + n_kv_heads]: panels of Q, or of K and V, that a head still lacks
 };
 
 class Forward {
@@ -46,28 +52,56 @@ class Forward {
   // x = scale * embedding of each row's token.
   void embed(const Linear& embedding, float scale);
   // x += post(o(attention(rope(norms(qkv(norm(x))))))); K and V of every row are written to its block first. post may be absent.
+  // In the last layer only sampling rows go on from there.
   void attention(const Norm& norm, const Attention& layer, const Norm& post);
   // x += post(down(act(gate(norm(x))) * up(norm(x)))).
   void mlp(const Norm& norm, const GatedMlp& layer, const Norm& post);
-  // logits [n_samples, vocab] = softcap(output(norm(x))) of the sampling rows. 0 = no softcap.
+  // logits [n_samples, vocab] = softcap(output(norm(x))) of the sampling rows, and their tiles. 0 = no softcap.
   void head(const Norm& norm, const Linear& output, float softcap);
 
- private:
-  template <typename Fn>
-  void by_rows(int n_rows, Fn&& fn);  // fn(rows) on each worker's share
-  template <typename Fn>
-  void by_panels(int n_panels, int grain, Fn&& fn);  // fn(panels, worker)
+  int n_phases() const { return n_phases_; }  // run so far, each with a barrier
 
-  void plan_attention();
-  void normalize_input(const Norm& norm);
-  void project_qkv(const Attention& layer);
-  void rotate_and_store(const Attention& layer);
-  void attend(const Attention& layer);
-  void project_into_x(const Linear& linear, kernels::MatmulInput input, const Norm& post);
-  void multiply(const Linear& linear, kernels::Range panels, const kernels::MatmulInput& input, float* y, int ld_y,
-                int worker);
-  kernels::MatmulInput input_of(const float* x, int ld, int n_cols) const;
-  void quantize(const float* x, int ld, kernels::Range rows, kernels::Range cols, int n_cols);
+ private:
+  using Range = kernels::Range;
+  using MatmulInput = kernels::MatmulInput;
+  struct Projection {
+    const Linear* linear;
+    int column;  // of qkv
+  };
+
+  // One phase: fn(part) on all parts.
+  template <typename Fn>
+  void run(Fn&& fn) {
+    ++n_phases_;
+    context_.pool.run(fn);
+  }
+  template <typename Fn>
+  void by_rows(int n_rows, Fn&& fn);  // fn(rows) on each part's share
+  Range share(int count, int grain, int part) const;
+  bool is_short() const { return n_rows_ <= kShortRows; }
+
+  // One phase of fn(part, input), input being the normalized rows; before it x takes up what its last block left in h.
+  template <typename Fn>
+  void on_normalized(const Norm& norm, Fn&& fn);
+  void normalize(const Norm& norm, Range rows);
+  MatmulInput normalize_for(int part, const Norm& norm);
+  void convert(const float* x, int ld, Range rows, Range cols, const InputForms& forms, int n_cols) const;
+  MatmulInput input_of(const float* x, int ld, int n_cols, const InputForms& forms) const;
+  void multiply(const Linear& linear, Range panels, const MatmulInput& input, float* y, int ld_y, int part) const;
+  void project_into_x(const Linear& linear, const MatmulInput& input, const Norm& post);
+
+  void keep_sampling_rows();
+  void project_heads(const Norm& norm, const Attention& layer, std::span<const Projection> projections, Range heads);
+  void arrive_at_heads(const Attention& layer, Range columns);
+  void finish_heads(const Attention& layer, Range heads, Range rows) const;
+  void store_heads(const Attention& layer, Range kv_heads, Range rows) const;
+  void attend(const Attention& layer, AttentionPlan& plan);
+  void attend_chunk(const Attention& layer, AttentionPlan& plan, const AttentionPlan::Chunk& chunk, int part) const;
+  void attend_spans(const kernels::AttentionArgs& args, const AttentionPlan& plan, const AttentionPlan::Chunk& chunk,
+                    float* fold, int part) const;
+  kernels::AttentionArgs args_of(const Attention& layer, const AttentionPlan& plan,
+                                 const AttentionPlan::Chunk& chunk) const;
+  float* slot_of(const AttentionPlan::Chunk& chunk, int n_rows, int span) const;
 
   const Batch& batch_;
   const BlockAddresses& blocks_;
@@ -76,9 +110,34 @@ class Forward {
   const kernels::KernelTable& k_;
   Workspace& w_;
   const weights::ModelConfig& config_;
-  const int n_rows_;
   const int q_dim_, kv_dim_, qkv_dim_;
-  std::atomic<int> next_item_{0};
+  int n_rows_;  // of the step: the batch's, until the last layer drops those that nobody needs
+  float* x_;
+  float* x_next_;
+  Norm pending_;  // x still lacks pending_(h), if there is one
+  int n_phases_ = 0;
+  std::atomic<int> next_segment_{0};
 };
+
+template <typename Fn>
+void Forward::by_rows(int n_rows, Fn&& fn) {
+  run([&](int part) {
+    const Range rows = share(n_rows, 1, part);
+    if (rows.size() > 0) fn(rows);
+  });
+}
+
+template <typename Fn>
+void Forward::on_normalized(const Norm& norm, Fn&& fn) {
+  if (!is_short()) {
+    by_rows(n_rows_, [&](Range rows) { normalize(norm, rows); });
+    const MatmulInput input = input_of(w_.h, config_.embed_dim, config_.embed_dim, w_.outer);
+    run([&](int part) { fn(part, input); });
+  } else {
+    run([&](int part) { fn(part, normalize_for(part, norm)); });
+    if (pending_) std::swap(x_, x_next_);
+  }
+  pending_ = {};
+}
 
 }  // namespace pagoda::models

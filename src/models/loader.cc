@@ -98,6 +98,7 @@ Result<Attention> Loader::attention(int layer, AttentionParts parts) {
   const int kv_dim = config().n_kv_heads * config().head_dim;
   const int embed = config().embed_dim;
   Attention a;
+  a.layer = layer;
   TRY_ASSIGN(a.q, linear(layer_tensor(layer, "attn_q"), q_dim, embed, parts.qkv_bias));
   TRY_ASSIGN(a.k, linear(layer_tensor(layer, "attn_k"), kv_dim, embed, parts.qkv_bias));
   TRY_ASSIGN(a.v, linear(layer_tensor(layer, "attn_v"), kv_dim, embed, parts.qkv_bias));

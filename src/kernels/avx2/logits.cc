@@ -23,6 +23,8 @@ namespace pagoda::kernels {
 
 void fill_logits_avx2(KernelTable& table) {
   table.logit_tiles = avx2::logit_tiles;
+  table.exp_sums = avx2::exp_sums;
+  table.find_between = avx2::find_between;
   table.softcap = avx2::softcap_logits;
   table.argmax = avx2::argmax;
   table.log_sum_exp = avx2::log_sum_exp;

@@ -6,6 +6,7 @@ inline constexpr int kScoreRows = 4;
 inline constexpr int kScoreVectors = 1;
 inline constexpr int kBf16ScoreRows = 2;  // with three sums each
 inline constexpr int kValueRows = 6;
+inline constexpr int kExpVectors = 2;  // side by side
 inline constexpr int kValueSums = 5;
 
 // Sixteen tokens' quads of K, as VPMADDUBSW wants them: |k| unsigned, and k for its sign, which goes to q. Pairs of

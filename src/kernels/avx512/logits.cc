@@ -23,6 +23,8 @@ namespace pagoda::kernels {
 
 void fill_logits_avx512(KernelTable& table) {
   table.logit_tiles = avx512::logit_tiles;
+  table.exp_sums = avx512::exp_sums;
+  table.find_between = avx512::find_between;
   table.softcap = avx512::softcap_logits;
   table.argmax = avx512::argmax;
   table.log_sum_exp = avx512::log_sum_exp;

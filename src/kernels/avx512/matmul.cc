@@ -14,10 +14,16 @@
 #include "kernels/avx512/simd.h"
 namespace {  // this file's own: names here may mean something else in another file of the region
 #include "kernels/avx512/simd_int8.h"
+#include "kernels/generic/bf16_rule.h"
+#include "kernels/avx512/simd_bf16.h"
 #include "kernels/generic/quantize.h"
 #include "kernels/generic/panel_codes.h"
+#include "kernels/generic/dequantize.h"
+#include "kernels/generic/matmul_output.h"
 #include "kernels/generic/matmul_int8.h"
-#include "kernels/generic/matmul_f32.h"
+#include "kernels/generic/matmul_float.h"
+#include "kernels/generic/matmul_bf16.h"
+#include "kernels/generic/with_type.h"
 #include "kernels/generic/matmul_table.h"
 }  // namespace
 #include "kernels/avx512/end.h"

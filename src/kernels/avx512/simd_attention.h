@@ -6,6 +6,7 @@ inline constexpr int kScoreRows = 8;
 inline constexpr int kScoreVectors = 2;
 inline constexpr int kBf16ScoreRows = 8;  // with three sums each
 inline constexpr int kValueRows = 6;
+inline constexpr int kExpVectors = 4;  // side by side
 inline constexpr int kValueSums = 24;
 
 // Sixteen tokens' quads of K, as VPDPBUSD wants them: unsigned, k + 128. So a row's sum starts at kSumStart * (sum of

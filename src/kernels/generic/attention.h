@@ -1,9 +1,9 @@
 // Attention over spans (ref/attention.cc defines it): scores of a tile of rows, softmax, values.
 // Not self-contained: include inside a region, last.
 
-// Rows whose scores are kept before their values are taken: scores (16 KB), K and V of a span stay in the first-level
-// cache.
-inline constexpr int kTileRows = 16;
+// Rows whose scores are kept before their values are taken: scores (18 KB), K and V of a span stay in the first-level
+// cache; a multiple of kValueRows.
+inline constexpr int kRowsAtOnce = 3 * kValueRows;
 
 // One span of one call.
 struct SpanWork {
@@ -17,9 +17,13 @@ struct SpanWork {
   int8_t* q8;           // [rows, head_dim]
   float* q16;           // [rows, head_dim], rounded to bf16; in the same place
   const float* q[kAttentionMaxRows];
-  Range seen[kAttentionMaxRows];        // tokens of the span
-  uint8_t blocks[kAttentionMaxRows];    // bit b: the row sees tokens of block b
-  const std::byte* ahead[kSpanBlocks];  // this head in the next span's blocks; scratch where there is none
+  Range seen[kAttentionMaxRows];          // tokens of the span
+  float* maxima;                          // [rows, 16]
+  uint8_t blocks[kAttentionMaxRows];      // bit b: the row sees tokens of block b
+  uint8_t whole[kAttentionMaxRows];       // bit b: the row sees all of block b
+  uint8_t is_final[kAttentionMaxRows];    // bit b: the scores of block b are final and in maxima
+  const std::byte* ahead[kSpanBlocks];    // this head in the next span's blocks; scratch where there is none
+  const std::byte* nothing[kSpanBlocks];  // scratch: what all but the first register block of rows ask for
 
   PAGODA_SIMD SpanWork(const AttentionArgs& a, int span, std::byte* scratch)
       : args(a),
@@ -30,18 +34,22 @@ struct SpanWork {
         amounts(reinterpret_cast<float*>(scratch + SpanScratch::kAmounts)),
         sum_starts(reinterpret_cast<int32_t*>(scratch + SpanScratch::kCorrections)),
         q8(reinterpret_cast<int8_t*>(scratch + SpanScratch::kQueries)),
-        q16(reinterpret_cast<float*>(scratch + SpanScratch::kQueries)) {
+        q16(reinterpret_cast<float*>(scratch + SpanScratch::kQueries)),
+        maxima(reinterpret_cast<float*>(scratch + SpanScratch::kMaxima)) {
     int32_t highest = 0;
     for (int r = 0; r < args.n_rows; ++r) {
       q[r] = args.q + args.row_offset[r];
       seen[r] = visible_tokens(args, r, span);
       blocks[r] = blocks_of(seen[r]);
+      whole[r] = whole_blocks_of(seen[r]);
+      is_final[r] = 0;
       highest = std::max(highest, args.position[r]);
     }
     for (int b = 0; b < kSpanBlocks; ++b) {
       const int next = first_block + kSpanBlocks + b;
       const bool is_there = next <= highest / kv::kBlockTokens && args.kv.blocks[next] != nullptr;
       ahead[b] = is_there ? args.kv.k(next) : scratch;
+      nothing[b] = scratch;
     }
   }
 
@@ -49,6 +57,11 @@ struct SpanWork {
     if (tokens.size() == 0) return 0;
     const int end = (tokens.end + kv::kBlockTokens - 1) / kv::kBlockTokens;
     return static_cast<uint8_t>((1U << end) - (1U << (tokens.begin / kv::kBlockTokens)));
+  }
+  PAGODA_SIMD static uint8_t whole_blocks_of(Range tokens) {
+    const int begin = (tokens.begin + kv::kBlockTokens - 1) / kv::kBlockTokens;
+    const int end = tokens.end / kv::kBlockTokens;
+    return begin < end ? static_cast<uint8_t>((1U << end) - (1U << begin)) : uint8_t{0};
   }
 };
 
@@ -109,69 +122,114 @@ PAGODA_SIMD int even_piece(int n, int most) {
   return (n + pieces - 1) / pieces;
 }
 
+// Block b for a register block of rows. Its scores are final if there is no softcap and every row sees the whole block.
 template <class Keys>
-inline void score_tile(const SpanWork& work, Range rows) {
+inline void score_piece(SpanWork& work, int first, int n, int b) {
   const kv::KvView& view = work.args.kv;
+  uint32_t whole = work.args.softcap == 0.0f ? 1U << b : 0;
+  for (int r = first; r < first + n; ++r) whole &= work.whole[r];
+  for (int r = first; r < first + n; ++r) work.is_final[r] |= static_cast<uint8_t>(whole);
+  const ScoreTask task{.k = view.k(work.first_block + b),
+                       .ahead = first == 0 ? work.ahead[b] : work.nothing[b],
+                       .head_dim = view.head_dim,
+                       .k_scales = work.k_scales + b * kv::kBlockTokens,
+                       .q8 = work.q8 + first * view.head_dim,
+                       .sum_starts = work.sum_starts + first,
+                       .q = work.q + first,
+                       .amounts = work.amounts + first,
+                       .scores = work.scores + first * kSpanTokens + b * kv::kBlockTokens,
+                       .maxima = whole != 0 ? work.maxima + first * kLanes : nullptr};
+  score_block<Keys>(task, n);
+}
+
+template <class Keys>
+inline void score_tile(SpanWork& work, Range rows) {
+  for (int r = rows.begin; r < rows.end; ++r) store(work.maxima + r * kLanes, splat(kMinusInfinity));
   const uint32_t blocks = union_of_blocks(work, rows.begin, rows.end);
   const int piece = even_piece(rows.size(), Keys::kMaxRows);
   for (int b = 0; b < kSpanBlocks; ++b) {
     if ((blocks >> b & 1) == 0) continue;
     for (int r = rows.begin; r < rows.end; r += piece) {
       const int n = std::min(piece, rows.end - r);
-      if ((union_of_blocks(work, r, r + n) >> b & 1) == 0) continue;
-      const ScoreTask task{.k = view.k(work.first_block + b),
-                           .head_dim = view.head_dim,
-                           .k_scales = work.k_scales + b * kv::kBlockTokens,
-                           .q8 = work.q8 + r * view.head_dim,
-                           .sum_starts = work.sum_starts + r,
-                           .q = work.q + r,
-                           .amounts = work.amounts + r,
-                           .scores = work.scores + r * kSpanTokens + b * kv::kBlockTokens};
-      score_block<Keys>(task, n);
+      if ((union_of_blocks(work, r, r + n) >> b & 1) != 0) score_piece<Keys>(work, r, n, b);
     }
   }
 }
 
 // Scores of sixteen tokens of a row after the softcap; -inf where the row sees nothing.
-PAGODA_SIMD F32 masked_scores(const AttentionArgs& args, const float* scores, Range seen, int token) {
-  F32 s = load(scores + token);
+template <class Order>
+PAGODA_SIMD F32 masked_scores(const SpanWork& work, int row, int token) {
+  const AttentionArgs& args = work.args;
+  const Range seen = work.seen[row];
+  F32 s = load(work.scores + row * kSpanTokens + token);
+  if constexpr (Order::kScoresAreDots) s = mul(s, mul(splat(work.amounts[row]), load(work.k_scales + token)));
   if (args.softcap != 0.0f) s = softcap(s, splat(args.softcap));
   if (seen.begin <= token && token + kLanes <= seen.end) return s;
   return select(lanes_in(seen.begin - token, seen.end - token), s, splat(kMinusInfinity));
 }
 
-// Turns a row's scores into weights p * s_v and leaves m and l. A masked token's p is exactly 0 (exp of -inf).
+// A row's scores masked in place, and their maximum.
 template <class Order>
-inline void softmax_row(const SpanWork& work, int row, float* partial) {
+inline float finish_scores(const SpanWork& work, int row) {
   const Range seen = work.seen[row];
   float* scores = work.scores + row * kSpanTokens;
-  const int begin = seen.begin / kLanes * kLanes;
-  F32 even = splat(kMinusInfinity);  // a maximum is exact in any order
-  F32 odd = even;
-  for (int t = begin; t < seen.end; t += 2 * kLanes) {
-    const F32 s = masked_scores(work.args, scores, seen, t);
-    even = max(even, s);
-    store(scores + t, s);
-    if (t + kLanes >= seen.end) break;
-    const F32 next = masked_scores(work.args, scores, seen, t + kLanes);
-    odd = max(odd, next);
-    store(scores + t + kLanes, next);
+  F32 highest = Order::kScoresAreDots ? splat(kMinusInfinity) : load(work.maxima + row * kLanes);
+  for (uint32_t rest = work.blocks[row] & ~work.is_final[row]; rest != 0; rest &= rest - 1) {
+    const int first = __builtin_ctz(rest) * kv::kBlockTokens;
+    for (int t = first; t < first + kv::kBlockTokens; t += kLanes) {
+      if (t + kLanes <= seen.begin || t >= seen.end) continue;
+      const F32 s = masked_scores<Order>(work, row, t);
+      highest = max(highest, s);
+      store(scores + t, s);
+    }
   }
-  const float m = reduce_max(max(even, odd)) + 0.0f;  // one zero
+  return reduce_max(highest) + 0.0f;  // one zero
+}
+
+// Turns a row's scores into weights p * s_v; gives l. A masked token's p is exactly 0 (exp of -inf).
+template <class Order>
+inline float weigh(const SpanWork& work, int row, float m) {
+  const Range seen = work.seen[row];
+  float* scores = work.scores + row * kSpanTokens;
   F32 sum = zero();
-  for (int t = begin; t < seen.end; t += kLanes) {
+  int t = seen.begin / kLanes * kLanes;
+  for (; t + kExpVectors * kLanes <= seen.end; t += kExpVectors * kLanes) {
+    F32 p[kExpVectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < kExpVectors; ++i) p[i] = sub(load(scores + t + i * kLanes), splat(m));
+    exp_finite(p);
+#pragma GCC unroll 4
+    for (int i = 0; i < kExpVectors; ++i) {
+      sum = add(sum, p[i]);
+      Order::store_weights(scores, t + i * kLanes, mul(p[i], load(work.v_scales + t + i * kLanes)));
+    }
+  }
+  for (; t < seen.end; t += kLanes) {
     const F32 p = exp_finite(sub(load(scores + t), splat(m)));
     sum = add(sum, p);
-    store(scores + t, Order::weight(mul(p, load(work.v_scales + t))));
+    Order::store_weights(scores, t, mul(p, load(work.v_scales + t)));
   }
-  partial[0] = m;
-  partial[1] = reduce_add(sum);
+  return reduce_add(sum);
 }
 
 inline void clear_row(int head_dim, float* partial) {
   partial[0] = kMinusInfinity;
   partial[1] = 0.0f;
   for (int d = 0; d < head_dim; d += kLanes) store(partial + kPartialHeader + d, zero());
+}
+
+// Scores become weights; partial gets m, l and O = 0. All maxima first: a row's weights wait for its own.
+template <class Order>
+inline void softmax_rows(const SpanWork& work, Range rows, float* partial) {
+  const int head_dim = work.args.kv.head_dim;
+  const int stride = partial_floats(head_dim);
+  for (int r = rows.begin; r < rows.end; ++r) {
+    clear_row(head_dim, partial + r * stride);
+    if (work.seen[r].size() > 0) partial[r * stride] = finish_scores<Order>(work, r);
+  }
+  for (int r = rows.begin; r < rows.end; ++r) {
+    if (work.seen[r].size() > 0) partial[r * stride + 1] = weigh<Order>(work, r, partial[r * stride]);
+  }
 }
 
 // Rows [r, r + n), n <= kValueRows.
@@ -186,7 +244,7 @@ inline void add_values(const SpanWork& work, int r, int n, Range tokens, float* 
                        .weights = work.scores + r * kSpanTokens,
                        .out = partial + r * stride + kPartialHeader,
                        .out_stride = stride,
-                       .ahead = work.ahead};
+                       .ahead = r == 0 ? work.ahead : work.nothing};
   accumulate_rows<Values, Order>(task, n);
 }
 
@@ -209,41 +267,40 @@ inline void values_of_piece(const SpanWork& work, int first, int n, float* parti
     add_values<Values, TokenOrder>(work, r, 1, {common.end, work.seen[r].end}, partial);
 }
 
-// The weights of whole 16 tokens that softmax_row left as they were, in blocks that rows of the same piece see.
+// The weights of whole 16 tokens that softmax_row left as they were, in blocks that other rows see.
+template <class Order>
 inline void clear_unseen_weights(const SpanWork& work, int row, uint32_t blocks) {
   const Range seen = work.seen[row];
   for (int t = 0; t < kSpanTokens; t += kLanes) {
     if ((blocks >> (t / kv::kBlockTokens) & 1) == 0) continue;
-    if (t + kLanes <= seen.begin || t >= seen.end) store(work.scores + row * kSpanTokens + t, zero());
+    if (t + kLanes <= seen.begin || t >= seen.end) Order::store_weights(work.scores + row * kSpanTokens, t, zero());
   }
 }
 
-// bf16: whole blocks, all that any row of the register block sees. O ends with one zero, so that a block of zero weights
-// changes no bit.
+// O of a row whose blocks were added whole: one zero, so that a block of zero weights changes no bit.
+inline void unite_zeros(int head_dim, float* out) {
+  for (int d = 0; d < head_dim; d += kLanes) store(out + d, add(load(out + d), zero()));
+}
+
+// bf16: whole blocks, all that any row of the register block sees.
 template <class Values>
 inline void cells_of_piece(const SpanWork& work, int first, int n, float* partial) {
   const uint32_t blocks = union_of_blocks(work, first, first + n);
-  for (int r = first; r < first + n; ++r) clear_unseen_weights(work, r, blocks);
+  for (int r = first; r < first + n; ++r) clear_unseen_weights<CellOrder>(work, r, blocks);
   for (int b = 0; b < kSpanBlocks; ++b) {
     if ((blocks >> b & 1) == 0) continue;
     add_values<Values, CellOrder>(work, first, n, {b * kv::kBlockTokens, (b + 1) * kv::kBlockTokens}, partial);
   }
   const int head_dim = work.args.kv.head_dim;
   for (int r = first; r < first + n; ++r) {
-    float* out = partial + r * partial_floats(head_dim) + kPartialHeader;
-    for (int d = 0; d < head_dim; d += kLanes) store(out + d, add(load(out + d), zero()));
+    unite_zeros(head_dim, partial + r * partial_floats(head_dim) + kPartialHeader);
   }
 }
 
 template <class Keys, class Values, class Order>
-inline void attend_tile(const SpanWork& work, Range rows, float* partial) {
-  const int head_dim = work.args.kv.head_dim;
-  const int stride = partial_floats(head_dim);
+inline void attend_tile(SpanWork& work, Range rows, float* partial) {
   score_tile<Keys>(work, rows);
-  for (int r = rows.begin; r < rows.end; ++r) {
-    clear_row(head_dim, partial + r * stride);
-    if (work.seen[r].size() > 0) softmax_row<Order>(work, r, partial + r * stride);
-  }
+  softmax_rows<Order>(work, rows, partial);
   const int piece = even_piece(rows.size(), kValueRows);
   for (int r = rows.begin; r < rows.end; r += piece) {
     const int n = std::min(piece, rows.end - r);
@@ -256,10 +313,10 @@ inline void attend_tile(const SpanWork& work, Range rows, float* partial) {
 }
 
 template <class Keys, class Order>
-inline void attend_tiles(const SpanWork& work, float* partial) {
+inline void attend_tiles(SpanWork& work, float* partial) {
   prepare_scales(work);
-  for (int r = 0; r < work.args.n_rows; r += kTileRows) {
-    const Range rows{r, std::min(r + kTileRows, work.args.n_rows)};
+  for (int r = 0; r < work.args.n_rows; r += kRowsAtOnce) {
+    const Range rows{r, std::min(r + kRowsAtOnce, work.args.n_rows)};
     if (work.args.kv.layer.format.v == kv::KvType::kInt8) {
       attend_tile<Keys, Int8Values, Order>(work, rows, partial);
     } else {
@@ -297,8 +354,11 @@ inline void attention_merge(float* into, const float* next, int n_rows, int head
       continue;
     }
     const float m = into[0] > next[0] ? into[0] : next[0];
-    const F32 a = exp(splat(into[0] - m));
-    const F32 b = exp(splat(next[0] - m));
+    // The factor of the larger maximum is exp(0), exactly 1.
+    const bool into_is_larger = into[0] > next[0];
+    const F32 factor = exp_finite(splat((into_is_larger ? next[0] : into[0]) - m));
+    const F32 a = into_is_larger ? splat(1.0f) : factor;
+    const F32 b = into_is_larger ? factor : splat(1.0f);
     into[0] = m;
     store_first(into + 1, fma(load_first(next + 1, 1), b, mul(load_first(into + 1, 1), a)), 1);
     for (int d = kPartialHeader; d < size; d += kLanes) {

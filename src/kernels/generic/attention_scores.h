@@ -5,7 +5,8 @@
 
 // Where one register block reads and writes.
 struct ScoreTask {
-  const std::byte* k;  // the block's K
+  const std::byte* k;      // the block's K
+  const std::byte* ahead;  // K of the next span's block, asked for meanwhile
   int head_dim;
   const float* k_scales;      // [32]
   const int8_t* q8;           // [rows, head_dim]
@@ -13,7 +14,15 @@ struct ScoreTask {
   const float* const* q;      // [rows][head_dim]
   const float* amounts;       // [rows]
   float* scores;              // [rows, kSpanTokens]
+  float* maxima;              // [rows, 16]: takes the scores in; null if they are not the final ones
 };
+
+// The part of the next span's block that lies where k does in this one.
+template <int kVectors>
+PAGODA_SIMD void prefetch_keys(const ScoreTask& task, const std::byte* k) {
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) __builtin_prefetch(task.ahead + (k - task.k) + v * 64, 0, 2);
+}
 
 // int8 arithmetic over int8 K.
 struct Int8Keys {
@@ -31,6 +40,7 @@ struct Int8Keys {
     const std::byte* k = task.k + token * 4;
     int d = 0;
     do {
+      prefetch_keys<kVectors>(task, k);
       KeyQuads keys[kVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) keys[v] = key_quads(load_i32(k + v * 64));
@@ -95,6 +105,7 @@ struct F32Keys {
     }
     const std::byte* k = task.k + token * 4;
     for (int d = 0; d < task.head_dim; d += Widen::kPerWord, k += kv::kBlockTokens * 4) {
+      prefetch_keys<kVectors>(task, k);
       I32 words[kVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) words[v] = load_i32(k + v * 64);
@@ -134,6 +145,7 @@ struct Bf16Keys {
       for (int r = 0; r < kRows; ++r) even[r] = odd[r] = zero();
       const int end = std::min(cell + kCellDims, task.head_dim);
       for (int d = cell; d < end; d += Widen::kPerWord, k += kv::kBlockTokens * 4) {
+        prefetch_keys<1>(task, k);
         const I32 words = load_i32(k);
         step<0>(task, d, words, even);
         step<1>(task, d, words, odd);
@@ -160,8 +172,14 @@ inline void score_rows(const ScoreTask& task) {
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) {
         const int at = token + v * kLanes;
-        store(task.scores + r * kSpanTokens + at, mul(dots[r][v], mul(amount, load(task.k_scales + at))));
+        dots[r][v] = mul(dots[r][v], mul(amount, load(task.k_scales + at)));
+        store(task.scores + r * kSpanTokens + at, dots[r][v]);
       }
+      if (task.maxima == nullptr) continue;
+      F32 highest = load(task.maxima + r * kLanes);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) highest = max(highest, dots[r][v]);
+      store(task.maxima + r * kLanes, highest);
     }
   }
 }

@@ -12,7 +12,7 @@ struct ValueTask {
   const float* weights;  // [rows, kSpanTokens]
   float* out;            // [rows, out_stride], at the first dim of the head
   int out_stride;
-  const std::byte* const* ahead;  // [kSpanBlocks]: heads of the next span, brought near meanwhile
+  const std::byte* const* ahead;  // [kSpanBlocks]: heads in the next span's blocks, asked for meanwhile
 };
 
 struct Int8Values {
@@ -21,7 +21,7 @@ struct Int8Values {
     return widen_i8(v + slot * head_dim + vector * kLanes);
   }
   static constexpr int kDimBytes = 1;
-  static constexpr int kPrefetches = 2;  // per token
+  static constexpr int kTokens = 1;  // that share the bytes of a dim
 };
 struct Bf16Values {
   PAGODA_SIMD static F32 get(const std::byte* v, int head_dim, int slot, int vector) {
@@ -29,26 +29,34 @@ struct Bf16Values {
     if ((slot & 1) == 0) return from_bits(shift_left<16>(pair));
     return from_bits(bit_and(pair, splat_i32(static_cast<int32_t>(0xFFFF0000U))));
   }
-  static constexpr int kDimBytes = 4;  // pairs of tokens
-  static constexpr int kPrefetches = 4;
+  static constexpr int kDimBytes = 4;
+  static constexpr int kTokens = 2;
 };
 
-// A head of the next span's block is fetched while this one's values are taken, a part with each token and vector of
-// dims: memory then works through both phases of a span (decode at 2k tokens: 9 -> 22 GB/s).
+// The same tokens' V in the next span's block is asked for meanwhile (and its K while scores are taken): memory works
+// through all of a span.
 template <class Values, int kVectors>
 struct Prefetch {
   const std::byte* base;
-  size_t step;
+  size_t token_bytes;
 
   PAGODA_SIMD Prefetch(const ValueTask& task, int block) {
-    const size_t vector_bytes = task.view->layer.head_bytes * kLanes / static_cast<size_t>(task.view->head_dim);
-    base = task.ahead[block] + vector_bytes * static_cast<size_t>(task.dim / kLanes);
-    step = vector_bytes * kVectors / (kv::kBlockTokens * Values::kPrefetches);
+    base = task.ahead[block] + task.view->layer.v + task.dim * Values::kDimBytes;
+    token_bytes = static_cast<size_t>(task.view->head_dim) * Values::kDimBytes / Values::kTokens;
+    if (task.dim == 0 && task.view->layer.format.v == kv::KvType::kInt8) {
+      __builtin_prefetch(task.ahead[block] + task.view->layer.v_scales, 0, 2);
+    }
   }
   PAGODA_SIMD void token(int slot) const {
-    const std::byte* at = base + static_cast<size_t>(slot) * Values::kPrefetches * step;
-#pragma GCC unroll 4
-    for (int i = 0; i < Values::kPrefetches; ++i) __builtin_prefetch(at + static_cast<size_t>(i) * step, 0, 2);
+    if constexpr (Values::kTokens == 1) {
+      __builtin_prefetch(base + static_cast<size_t>(slot) * token_bytes, 0, 2);
+    } else {  // a pair's bytes, one half with each token
+      constexpr size_t kHalf = kVectors * kLanes * Values::kDimBytes / 2;
+      const std::byte* at =
+          base + static_cast<size_t>(slot / 2) * 2 * token_bytes + static_cast<size_t>(slot % 2) * kHalf;
+#pragma GCC unroll 2
+      for (size_t i = 0; i < (kHalf + 63) / 64; ++i) __builtin_prefetch(at + i * 64, 0, 2);
+    }
   }
 };
 
@@ -69,7 +77,9 @@ PAGODA_SIMD void accumulate_token(const ValueTask& task, const std::byte* v, int
 // int8 and f32 arithmetic: O is one chain over tokens ascending, so a run may be cut anywhere.
 struct TokenOrder {
   static constexpr int kChains = 1;
-  PAGODA_SIMD static F32 weight(F32 w) { return w; }
+  static constexpr bool kScoresAreDots = false;  // not yet scaled
+  // Of tokens [token, token + 16) of a row, in the place of its scores.
+  PAGODA_SIMD static void store_weights(float* row, int token, F32 w) { store(row + token, w); }
 
   template <class Values, int kRows, int kVectors>
   static inline void accumulate(const ValueTask& task) {
@@ -103,7 +113,8 @@ struct TokenOrder {
 // blocks; the weight of a token that a row does not see is 0.
 struct CellOrder {
   static constexpr int kChains = 2;
-  PAGODA_SIMD static F32 weight(F32 w) { return round_bf16(w); }
+  static constexpr bool kScoresAreDots = false;
+  PAGODA_SIMD static void store_weights(float* row, int token, F32 w) { store(row + token, round_bf16(w)); }
 
   template <class Values, int kRows, int kVectors>
   static inline void accumulate(const ValueTask& task) {

@@ -57,3 +57,39 @@ inline TileSum tile_sum(const float* x, int n) {
 }
 
 inline double log_sum_exp(const float* x, int n) { return fold_tiles(tile_sum, x, n); }
+
+inline ExpSums exp_sums(const float* x, int n, float max_logit, float scale, float* out) {
+  const F32 highest = splat(max_logit);
+  const F32 factor = splat(scale);
+  const F32 never = splat(kExpNever);
+  F32 mass = zero();
+  F32 exponent = zero();
+  for (int i = 0; i < n; i += kLanes) {
+    const F32 e = max(mul(sub(load_logits(x + i, n - i), highest), factor), never);
+    const F32 weight = exp_finite(e);
+    mass = add(mass, weight);
+    exponent = fma(weight, e, exponent);
+    if (n - i >= kLanes) {
+      store(out + i, weight);
+    } else {
+      store_first(out + i, weight, n - i);
+    }
+  }
+  return {.mass = reduce_add(mass), .exponent = reduce_add(exponent)};
+}
+
+inline int find_between(const float* x, int n, float low, float high, int32_t base, int32_t* out) {
+  const F32 from = splat(low);
+  const F32 to = splat(high);
+  const auto inside = [&](F32 value) { return lane_bits(both(at_least(value, from), less(value, to))); };
+  int found = 0;
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const uint32_t bits = inside(load(x + i));
+    if (bits != 0) found += store_packed(out + found, add(lane_numbers(), splat_i32(base + i)), bits);  // found <= i
+  }
+  for (; i < n; ++i) {
+    if (x[i] >= low && x[i] < high) out[found++] = base + i;
+  }
+  return found;
+}

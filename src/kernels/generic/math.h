@@ -1,20 +1,36 @@
 // kernels/math.h over 16 lanes: the same operations in the same order, hence the same bits.
 // Not self-contained: include inside a region, after simd.h.
 
-// exp of x <= kExpHighest: the scores of a softmax, which are at most 0.
+// exp of kCount vectors of x <= kExpHighest (the scores of a softmax, which are at most 0), step by step side by side: one
+// after another they would fill the scheduler with steps that wait.
+template <int kCount>
+PAGODA_SIMD void exp_finite(F32 (&x)[kCount]) {
+  const auto each = [](auto step) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; ++i) step(i);
+  };
+  F32 shifted[kCount];
+  F32 r[kCount];
+  F32 p[kCount];
+  each([&](int i) __attribute__((always_inline)) { shifted[i] = fma(x[i], splat(kLog2E), splat(kRoundMagic)); });
+  each([&](int i) __attribute__((always_inline)) { p[i] = sub(shifted[i], splat(kRoundMagic)); });
+  each([&](int i) __attribute__((always_inline)) { r[i] = fma(p[i], splat(-kLn2High), x[i]); });
+  each([&](int i) __attribute__((always_inline)) { r[i] = fma(p[i], splat(-kLn2Low), r[i]); });
+  each([&](int i) __attribute__((always_inline)) { p[i] = fma(splat(kExp6), r[i], splat(kExp5)); });
+  each([&](int i) __attribute__((always_inline)) { p[i] = fma(p[i], r[i], splat(kExp4)); });
+  each([&](int i) __attribute__((always_inline)) { p[i] = fma(p[i], r[i], splat(kExp3)); });
+  each([&](int i) __attribute__((always_inline)) { p[i] = fma(p[i], r[i], splat(kExp2)); });
+  each([&](int i) __attribute__((always_inline)) { p[i] = add(fma(p[i], mul(r[i], r[i]), r[i]), splat(1.0f)); });
+  each([&](int i) __attribute__((always_inline)) {
+    p[i] = from_bits(add(bits_of(p[i]), shift_left<23>(bits_of(shifted[i]))));
+    x[i] = select(less(x[i], splat(kExpLowest)), zero(), p[i]);
+  });
+}
+
 PAGODA_SIMD F32 exp_finite(F32 x) {
-  const F32 magic = splat(kRoundMagic);
-  const F32 shifted = fma(x, splat(kLog2E), magic);
-  const F32 n = sub(shifted, magic);
-  F32 r = fma(n, splat(-kLn2High), x);
-  r = fma(n, splat(-kLn2Low), r);
-  F32 p = fma(splat(kExp6), r, splat(kExp5));
-  p = fma(p, r, splat(kExp4));
-  p = fma(p, r, splat(kExp3));
-  p = fma(p, r, splat(kExp2));
-  p = add(fma(p, mul(r, r), r), splat(1.0f));
-  p = from_bits(add(bits_of(p), shift_left<23>(bits_of(shifted))));
-  return select(less(x, splat(kExpLowest)), zero(), p);
+  F32 one[1] = {x};
+  exp_finite(one);
+  return one[0];
 }
 
 PAGODA_SIMD F32 exp(F32 x) {

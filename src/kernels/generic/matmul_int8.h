@@ -1,4 +1,4 @@
-// matmul in int8 arithmetic, once for every instruction set and quantized type. Include inside a region, after panel_codes.h.
+// matmul in int8 arithmetic, once for every instruction set and quantized type. Include inside a region, after panel_codes.h and matmul_output.h.
 // Per output lane and cell of 32 columns, K ascending (design: numerics):
 //   acc = fma(f32(sum of sc * dot), d_w * d_a, acc);   with a minimum then acc = fma(f32(sum of m * sum of q_a), c * d_a, acc)
 // f32(integer) is computed as fma(f32(sc), f32(dot), f32(...)): every value stays below 2^24, so that is the same number; starting
@@ -6,8 +6,6 @@
 // Loops: a tile of rows, then kMatmulPanels panels, then (for many rows) chunks of cells, then kMatmulRows rows, then cells. A
 // panel comes from memory once per tile; many rows find a chunk's codes expanded in L1, and carry their sums in y meanwhile.
 
-// Rows that share one pass over the weights; their sums are in scratch.
-inline constexpr int kMatmulTileRows = 64;
 // From this many rows on, the cells are taken in chunks.
 inline constexpr int kChunkRows = kMatmulRows + 1;
 inline constexpr size_t kChunkCells = 16;  // a multiple of every type's block
@@ -168,31 +166,6 @@ struct Int8Tile {
         next_cell();
       }
     }
-  }
-};
-
-struct MatmulOutput {
-  float* y;
-  int ld;
-  int n_rows;  // of the weight: outputs beyond are not written
-
-  // The 16 outputs of a panel for one row.
-  PAGODA_SIMD F32 load_panel(int row, int panel) const {
-    const int n = n_rows - panel * tensor::kPanelRows;
-    return n >= tensor::kPanelRows ? load(at(row, panel)) : load_first(at(row, panel), n);
-  }
-  PAGODA_SIMD void store_panel(int row, int panel, F32 value) const {
-    const int n = n_rows - panel * tensor::kPanelRows;
-    if (n >= tensor::kPanelRows) {
-      store(at(row, panel), value);
-    } else {
-      store_first(at(row, panel), value, n);
-    }
-  }
-
- private:
-  PAGODA_SIMD float* at(int row, int panel) const {
-    return y + static_cast<size_t>(row) * static_cast<size_t>(ld) + panel * tensor::kPanelRows;
   }
 };
 

@@ -82,6 +82,8 @@ struct Token {
   }
 };
 
+float as_bf16(float x) { return tensor::bf16_to_f32(round_bf16(x)); }
+
 // bf16 arithmetic's sum of up to 32 products: two chains from zero, over the even and the odd ones, as TDPBF16PS.
 class CellSum {
  public:
@@ -121,7 +123,7 @@ struct Query {
     if (is_bf16) {
       for (int cell = 0; cell < head_dim; cell += kCell) {
         CellSum products;
-        for (int d = cell; d < std::min(cell + kCell, head_dim); ++d) products.add(d, round_bf16(q[d]), token.k(d));
+        for (int d = cell; d < std::min(cell + kCell, head_dim); ++d) products.add(d, as_bf16(q[d]), token.k(d));
         sum = sum + products.total();
       }
       return sum;
@@ -153,7 +155,7 @@ void add_values_bf16(const AttentionArgs& args, int span, Range seen, const floa
       CellSum products;
       for (int t = first; t < first + kCell; ++t) {
         const bool is_seen = seen.begin <= t && t < seen.end;
-        products.add(t, is_seen ? round_bf16(weights[t]) : 0.0f, Token(args, span, t).v(d));
+        products.add(t, is_seen ? as_bf16(weights[t]) : 0.0f, Token(args, span, t).v(d));
       }
       out[d] = out[d] + products.total();
     }

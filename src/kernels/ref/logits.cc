@@ -1,6 +1,7 @@
 // Rows of logits: the definition, in plain loops.
 #include "kernels/logits.h"
 
+#include <cmath>
 #include <limits>
 
 #include "kernels/math.h"
@@ -42,6 +43,30 @@ TileSum tile_sum(const float* x, int n) {
 
 double log_sum_exp(const float* x, int n) { return fold_tiles(tile_sum, x, n); }
 
+// Fused: weight * e into its lane. Where e is too low for exp, or NaN, it counts as kExpNever.
+ExpSums exp_sums(const float* x, int n, float max, float scale, float* out) {
+  LaneSum mass;
+  LaneSum exponent;
+  for (int i = 0; i < n; ++i) {
+    const float exact = (x[i] - max) * scale;
+    const float e = exact > kExpNever ? exact : kExpNever;
+    out[i] = exp_f32(e);
+    float& mass_lane = mass.lane[i % LaneSum::kLanes];
+    float& exponent_lane = exponent.lane[i % LaneSum::kLanes];
+    mass_lane = mass_lane + out[i];
+    exponent_lane = std::fma(out[i], e, exponent_lane);
+  }
+  return {.mass = mass.total(), .exponent = exponent.total()};
+}
+
+int find_between(const float* x, int n, float low, float high, int32_t base, int32_t* out) {
+  int found = 0;
+  for (int i = 0; i < n; ++i) {
+    if (x[i] >= low && x[i] < high) out[found++] = base + i;
+  }
+  return found;
+}
+
 }  // namespace
 }  // namespace pagoda::kernels::ref
 
@@ -49,6 +74,8 @@ namespace pagoda::kernels {
 
 void fill_logits_ref(KernelTable& table) {
   table.logit_tiles = ref::logit_tiles;
+  table.exp_sums = ref::exp_sums;
+  table.find_between = ref::find_between;
   table.softcap = ref::softcap;
   table.argmax = ref::argmax;
   table.log_sum_exp = ref::log_sum_exp;

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/bf16_rule.h"
 #include "kernels/table.h"
 #include "tensor/dequant.h"
+#include "tensor/float16.h"
 #include "tensor/panel.h"
 
 namespace pagoda::kernels::ref {
@@ -36,6 +38,14 @@ void quantize_rows(const float* x, int ld, Range rows, Range cols, QuantRows out
       const size_t to = at + static_cast<size_t>(col);
       quantize_cell(x_row + col, out.q + to, out.d + to / kCellCols, out.sums16 + to / 16);
     }
+  }
+}
+
+void bf16_rows(const float* x, int ld, Range rows, Range cols, uint16_t* out, int ld_out) {
+  for (int row = rows.begin; row < rows.end; ++row) {
+    const float* from = x + static_cast<size_t>(row) * static_cast<size_t>(ld);
+    uint16_t* to = out + static_cast<size_t>(row) * static_cast<size_t>(ld_out);
+    for (int col = cols.begin; col < cols.end; ++col) to[col] = round_bf16(from[col]);
   }
 }
 
@@ -100,6 +110,34 @@ void matmul_in_int8(const PanelMatrix& w, Range panels, const MatmulInput& x, Ra
                                    : matmul_int8(w, panels, x, rows, y, ld_y, scratch);
 }
 
+// One row of activations against one row of weights: both bf16, the weights widened.
+float dot_bf16(const float* w, const uint16_t* x, int n_cols) {
+  float acc = 0.0F;
+  for (int cell = 0; cell < n_cols; cell += kCellCols) {
+    float even = 0.0F;
+    float odd = 0.0F;
+    for (int k = cell; k < cell + kCellCols; k += 2) {
+      even = std::fma(w[k], tensor::bf16_to_f32(x[k]), even);
+      odd = std::fma(w[k + 1], tensor::bf16_to_f32(x[k + 1]), odd);
+    }
+    acc = acc + (even + odd);
+  }
+  return acc;
+}
+
+void matmul_bf16(const PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y, int ld_y,
+                 std::byte* scratch) {
+  auto* weights = reinterpret_cast<float*>(scratch);
+  for (int n = panels.begin * kPanelRows; n < std::min(panels.end * kPanelRows, w.n_rows); ++n) {
+    tensor::dequantize_panel_row(w, n, weights);
+    for (int k = 0; k < w.n_cols; ++k) weights[k] = tensor::bf16_to_f32(round_bf16(weights[k]));
+    for (int row = rows.begin; row < rows.end; ++row) {
+      y[static_cast<size_t>(row) * static_cast<size_t>(ld_y) + static_cast<size_t>(n)] =
+          dot_bf16(weights, x.bf16 + static_cast<size_t>(row) * static_cast<size_t>(w.n_cols), w.n_cols);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pagoda::kernels::ref
 
@@ -107,8 +145,10 @@ namespace pagoda::kernels {
 
 void fill_matmul_ref(KernelTable& table) {
   table.quantize_rows = ref::quantize_rows;
+  table.bf16_rows = ref::bf16_rows;
   table.matmul[static_cast<size_t>(Arithmetic::kInt8)] = ref::matmul_in_int8;
   table.matmul[static_cast<size_t>(Arithmetic::kF32)] = ref::matmul_f32;
+  table.matmul[static_cast<size_t>(Arithmetic::kBf16)] = ref::matmul_bf16;
   table.gather_row = tensor::dequantize_panel_row;
 }
 
