@@ -66,7 +66,7 @@ int32_t Scheduler::plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan
 
 // One that finds no room, or waits, holds up those behind it in line only.
 void Scheduler::plan_starts(ModelLine& line, int32_t budget, StepPlan& plan) {
-  if (line.waiting.empty() || budget <= 0) return;
+  if (line.waiting.empty() || budget <= 0 || line.running.size() >= static_cast<size_t>(config_.max_running)) return;
   estimate_hits(line);
   for (Sequence* seq : start_order_.of(line.waiting, clock_.now_us())) {
     if (budget <= 0 || line.running.size() >= static_cast<size_t>(config_.max_running)) return;
