@@ -46,7 +46,7 @@ class StepRunner {
   const sched::Scheduler& scheduler() const { return *scheduler_; }
   const kv::BlockPool& pool() const { return *pool_; }
   const kv::Cache& cache() const { return *cache_; }
-  const kv::PrefixIndex* prefixes() const { return prefixes_.get(); }  // null: off
+  kv::PrefixIndex* prefixes() { return prefixes_.get(); }  // null: off
   const models::Model& model() const { return *model_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
