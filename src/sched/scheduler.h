@@ -127,7 +127,7 @@ class Scheduler {
   int32_t chunk_of(const Sequence& seq, int32_t budget) const;
   Grant grant(ModelLine& line, Sequence& seq, int32_t n_tokens, StepPlan& plan);
   Room make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan);
-  void start_over(Sequence& seq);
+  Room start_over(Sequence& seq);
   void add_rows(Sequence& seq, StepPlan& plan);
 
   Sequence* last_holder(const Sequence& except) const;

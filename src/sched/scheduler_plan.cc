@@ -151,8 +151,7 @@ Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan&
   }
   if (!victim && seq.lease.reuse == kv::PrefixReuse::kMatch && seq.lease.holds_blocks() &&
       seq.n_tokens() <= find_line(seq.model())->cache->capacity_tokens()) {
-    start_over(seq);
-    return Room::kAskAgain;
+    return start_over(seq);
   }
   if (!victim) {
     plan.ended.push_back({seq.id(), FinishReason::kLength});
@@ -168,10 +167,12 @@ Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan&
 }
 
 // Alone, in an empty pool, one block after the other.
-void Scheduler::start_over(Sequence& seq) {
+Scheduler::Room Scheduler::start_over(Sequence& seq) {
   find_line(seq.model())->cache->release(seq.lease);
   seq.lease.reuse = kv::PrefixReuse::kNone;
-  if (seq.state() == SeqState::kDecoding) seq.recompute();
+  if (seq.state() != SeqState::kDecoding) return Room::kAskAgain;
+  seq.recompute();
+  return Room::kNone;  // its turn comes with the prefills
 }
 
 // The rows are what the cache granted: where it found tokens already computed, the first position is behind them.

@@ -81,6 +81,21 @@ TEST(SchedulerPrefixTest, APreemptedSequenceFindsItsOwnBlocks) {
   EXPECT_EQ(w.scheduler.stats().reused_tokens, 0u);  // that it found them is not a saving
 }
 
+// Hits lie where they lie; one that fits alone does so from the beginning.
+TEST(SchedulerPrefixTest, StartsOverWhereScatteredBlocksLeaveNoRoom) {
+  for (const int32_t at : {100, 210}) {  // in its prefill, in its answer
+    World w(20, {.step_tokens = 64}, Prefixes::kOn);
+    ASSERT_TRUE(w.submit(spec_of(1, prompt_of(100, 1)), 30));
+    w.run_all();
+    w.caches[0]->scattered_at[prompt_of(1, 1)[0].value] = at;
+    ASSERT_TRUE(w.submit(spec_of(2, prompt_of(200, 1)), 30));
+    w.run_all();
+    w.check_done();
+    EXPECT_EQ(w.reasons[seq(2)], FinishReason::kStop);
+    EXPECT_EQ(w.scheduler.stats().preemptions, 0u);
+  }
+}
+
 TEST(SchedulerPrefixTest, TheLongestHitStartsFirst) {
   World w(200, {.step_tokens = 128, .chunk_tokens = 64, .max_running = 1}, Prefixes::kOn);
   ASSERT_TRUE(w.submit(spec_of(1, prompt_of(200, 1)), 2));

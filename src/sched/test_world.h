@@ -40,6 +40,11 @@ class WaitingCache final : public kv::Cache {
     if (wait != waits.end() && lease.n_written() == wait->second.at && lease.patience == kv::Patience::kMayWait) {
       return kv::WaitOn{wait->second.ticket, wait->second.deadline_us};
     }
+    const auto scattered = scattered_at.find(token_ids[0].value);
+    if (scattered != scattered_at.end() && lease.reuse == kv::PrefixReuse::kMatch &&
+        lease.n_written() >= scattered->second) {
+      return kv::NoSpace{1};
+    }
     return Cache::admit(lease, token_ids, n_new, ops);
   }
   struct Wait {
@@ -49,6 +54,8 @@ class WaitingCache final : public kv::Cache {
   };
   std::map<int32_t, Wait> waits;
   std::map<int32_t, int> n_asked;
+  // By first prompt token: n_written at which its blocks lie so badly that no more fit.
+  std::map<int32_t, int32_t> scattered_at;
 };
 
 enum class Prefixes { kOff, kOn };
