@@ -1,8 +1,10 @@
 """The checks find what they are for: each is fed something wrong, and something right beside it.   python3 -m unittest scripts/lint_test.py"""
 
+import contextlib
 import hashlib
 import importlib.machinery
 import importlib.util
+import io
 import os
 import pathlib
 import subprocess
@@ -206,8 +208,9 @@ class FetchModelTest(unittest.TestCase):
         out, err = self.fetch().communicate()
         self.assertEqual(err, "")  # nothing to say when it is there
         (self.models / "tiny.gguf").write_bytes(self.body[:-1] + b"x")
-        self.fetch().communicate()
-        self.assertEqual((self.models / "tiny.gguf").read_bytes(), self.body)
+        _, err = (repair := self.fetch()).communicate()
+        self.assertEqual(repair.returncode, 0, err)
+        self.assertEqual((self.models / "tiny.gguf").read_bytes(), self.body, err)
         self.assertEqual(self.left_overs(), [])
 
     def test_a_wrong_checksum_leaves_nothing(self):
@@ -226,14 +229,38 @@ class FetchModelTest(unittest.TestCase):
         self.assertEqual((self.models / "tiny.gguf").read_bytes(), self.body)
 
 
+def load_script(name):
+    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "scripts" / name))
+    script = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    sys.modules[name] = script
+    loader.exec_module(script)
+    return script
+
+
+class CountInstructionsTest(unittest.TestCase):
+    """What calls for an alarm."""
+
+    def alarms(self, found, baseline):
+        script = load_script("count_instructions")
+        with contextlib.redirect_stdout(io.StringIO()):
+            return script.compare(found, baseline)
+
+    def test_more_than_a_tenth(self):
+        before = {("m", "int8", "decode"): 1000, ("m", "int8", "prefill"): 1000}
+        self.assertEqual(self.alarms({("m", "int8", "decode"): 1099, ("m", "int8", "prefill"): 500}, before), [])
+        grown = self.alarms({("m", "int8", "decode"): 1101, ("m", "int8", "prefill"): 1000}, before)
+        self.assertEqual(grown, ["m int8 decode: 1,000 instructions per token have become 1,101"])
+
+    def test_missing_rows(self):
+        self.assertEqual(self.alarms({}, {("m", "f32", "decode"): 1}), ["m f32 decode: measured no more"])
+        self.assertEqual(self.alarms({("m", "f32", "decode"): 1}, {}), ["m f32 decode: not in the baseline"])
+
+
 class RunStagesTest(unittest.TestCase):
     """What the summary counts."""
 
     def test_counts(self):
-        loader = importlib.machinery.SourceFileLoader("run_stages", str(ROOT / "scripts/run_stages"))
-        run_stages = importlib.util.module_from_spec(importlib.util.spec_from_loader("run_stages", loader))
-        sys.modules["run_stages"] = run_stages
-        loader.exec_module(run_stages)
+        run_stages = load_script("run_stages")
         self.assertEqual(run_stages.counts("1: [  PASSED  ] 30 tests.\n2: [  PASSED  ] 1 test.\n"), (31, 0))
         self.assertEqual(run_stages.counts("[  PASSED  ] 30 tests.\n[  FAILED  ] 2 tests, listed below:\n\n 2 FAILED TESTS\n"), (30, 2))
         self.assertEqual(run_stages.counts("....\n12 passed, 3 deselected in 1.2s\n"), (12, 0))

@@ -54,6 +54,21 @@ class Pagoda:
         return path
 
 
+def stdout_of(done):
+    """The output of a command that must have succeeded."""
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def error_of(done, code):
+    """The one line that a failed command says."""
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -12,5 +12,7 @@ Status run(const Options& options);
 Status tokenize(const Options& options);
 Status eval(const Options& options);
 Status inspect(const Options& options);
+Status bench(const Options& options);
+Status doctor(const Options& options);
 
 }  // namespace pagoda::cmd

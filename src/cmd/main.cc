@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   const Parsed parsed = parse_options(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;
   const Options& options = parsed.options;
-  const char* quiet = options.command == Command::kServe ? "info" : "warn";
+  const char* quiet = options.command == Command::kServe || options.verbose ? "info" : "warn";
   pagoda::start_log(options.log_level.empty() ? quiet : options.log_level.c_str());
 
   pagoda::Status status = [&] {
@@ -26,6 +26,10 @@ int main(int argc, char** argv) {
         return eval(options);
       case Command::kInspect:
         return inspect(options);
+      case Command::kBench:
+        return bench(options);
+      case Command::kDoctor:
+        return doctor(options);
     }
     return pagoda::Status{};
   }();

@@ -32,6 +32,12 @@ constexpr std::array kCommands{
                 "pagoda eval smollm2 --text book.txt --kv-format bf16"},
     CommandSpec{Command::kInspect, "inspect", "Say what a GGUF file holds, and whether it can be served",
                 "pagoda inspect model.gguf --json"},
+    CommandSpec{
+        Command::kBench, "bench",
+        "Measure how fast MODEL runs here, beside what this machine allows; MODEL may be an earlier result (.json)",
+        "pagoda bench smollm2 --json new.json --compare old.json"},
+    CommandSpec{Command::kDoctor, "doctor", "Measure this machine and say what Pagoda makes of it",
+                "pagoda doctor --machine"},
 };
 
 // Which commands take an option.
@@ -40,8 +46,11 @@ constexpr unsigned kServes = bit(Command::kServe);
 constexpr unsigned kRuns = bit(Command::kRun);
 constexpr unsigned kTokenizes = bit(Command::kTokenize);
 constexpr unsigned kEvals = bit(Command::kEval);
-constexpr unsigned kComputes = kServes | kRuns | kEvals;
-constexpr unsigned kAll = kComputes | kTokenizes | bit(Command::kInspect);
+constexpr unsigned kBenches = bit(Command::kBench);
+constexpr unsigned kDoctors = bit(Command::kDoctor);
+constexpr unsigned kComputes = kServes | kRuns | kEvals | kBenches;
+constexpr unsigned kPrintsJson = kServes | kRuns | kTokenizes | kEvals | bit(Command::kInspect) | kDoctors;
+constexpr unsigned kAll = kComputes | kTokenizes | bit(Command::kInspect) | kDoctors;
 
 struct OptionSpec {
   const char* names;  // as CLI11 wants them; the long name is also the config file's key
@@ -99,15 +108,15 @@ const std::vector<OptionSpec>& option_table() {
       {"-c,--ctx-size", kComputes,
        "Context, prompt and answer together, in tokens (default: what the model was trained for)",
        number(&Options::context_tokens, 64, 1 << 24)},
-      {"--isa", kComputes, "Instruction set of the kernels: auto (the best this CPU has), ref, avx2, avx512",
+      {"--isa", kComputes, "Instruction set of the kernels: auto (the best this CPU has), ref, avx2, avx512, amx",
        value(&Options::isa, "NAME")},
-      {"--arithmetic", kComputes, "What products are computed in: auto, int8, f32",
+      {"--arithmetic", kComputes, "What products are computed in: auto (bf16 on amx, else int8), int8, bf16, f32",
        value(&Options::arithmetic, "NAME")},
       {"--kv-format", kComputes, "How K and V are stored; auto: q8, but K in bf16 in layers with a K bias",
        choice(&Options::kv_format, {"auto", "q8", "bf16"})},
       {"--kv-memory", kComputes,
-       "Memory for K and V, e.g. 512M or 2G (default: a quarter of what is free, at most 16 contexts)",
-       value(&Options::kv_memory, "BYTES")},
+       "Memory for K and V: a size as 512M or 2G, or auto: a quarter of what is free, at most 16 contexts",
+       value(&Options::kv_memory, "BYTES|auto")},
       {"--kv-cache", kRuns | kEvals, "off: compute the whole prefix again for every token",
        choice(&Options::kv_cache, {"on", "off"})},
       {"--prefix-cache", kServes | kRuns, "off: requests share no cached prefixes, and none outlives its request",
@@ -149,7 +158,22 @@ const std::vector<OptionSpec>& option_table() {
        value(&Options::ids_file, "FILE")},
       {"--top-logits", kEvals, "Also print the N largest logits of the last position",
        number(&Options::top_logits, 0, 1 << 20)},
-      {"--json", kAll, "Print the result as JSON", flag(&Options::json)},
+      {"--work", kBenches,
+       "What to measure, by name: prefillN, decode, decodeN, batchN, sharedN (N as 512 or 2k), accuracy (default: all "
+       "of a standard list that the context holds)",
+       value(&Options::works, "LIST")},
+      {"--repeat", kBenches, "Runs of each work; their median counts (default 3, with --quick 2)",
+       number(&Options::repeats, 1, 1000)},
+      {"--quick", kBenches, "Fewer works, fewer tokens, fewer runs: seconds instead of minutes", flag(&Options::quick)},
+      {"--compare", kBenches, "Also print this earlier result (of --json) beside the new one",
+       value(&Options::compare_file, "FILE")},
+      {"--json", kBenches, "Write the result as JSON into FILE, or instead of the table to standard output (-)",
+       value(&Options::json_file, "FILE|-")},
+      {"--machine", kDoctors, "Measure memory, arithmetic and clock of this machine: some seconds",
+       flag(&Options::machine)},
+      {"-v,--verbose", kComputes, "Say what is loaded and what memory it takes: as --log-level info",
+       flag(&Options::verbose)},
+      {"--json", kPrintsJson, "Print the result as JSON", flag(&Options::json)},
   };
   return kTable;
 }
@@ -172,13 +196,13 @@ Result<std::vector<std::string>> config_arguments(const Options& options) {
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     if (name == "model" && !options.model.empty()) continue;
-    const auto spec = std::find_if(option_table().begin(), option_table().end(),
-                                   [&](const OptionSpec& s) { return long_name(s) == name; });
-    if ((spec == option_table().end() && name != "model") || name == "config") {
-      return fail(ErrorCode::kInvalidArgument, "{}: unknown option \"{}\"", path, name);
+    unsigned commands = name == "model" ? kAll & ~kDoctors : 0;
+    for (const OptionSpec& spec : option_table()) {
+      if (long_name(spec) == name) commands |= spec.commands;
     }
-    if (name != "model" && (spec->commands & bit(options.command)) == 0)
-      continue;  // one file may serve several commands
+    if (commands == 0 || name == "config")
+      return fail(ErrorCode::kInvalidArgument, "{}: unknown option \"{}\"", path, name);
+    if ((commands & bit(options.command)) == 0) continue;  // one file may serve several commands
     if (const auto on = node.value_exact<bool>()) {
       arguments.push_back(fmt::format("--{}={}", name, *on ? "true" : "false"));
     } else if (const auto text = node.value<std::string>()) {
@@ -196,7 +220,8 @@ Result<std::vector<std::string>> config_arguments(const Options& options) {
 }
 
 void add_options(CLI::App& app, const CommandSpec& command, Options& options) {
-  app.add_option("MODEL,-m,--model", options.model, "GGUF file, or the name of a model in the model folder");
+  if (command.command != Command::kDoctor)
+    app.add_option("MODEL,-m,--model", options.model, "GGUF file, or the name of a model in the model folder");
   if (command.command == Command::kRun) app.add_option("PROMPT", options.text, "What to answer");
   if (command.command == Command::kTokenize) app.add_option("TEXT", options.text, "What to tokenize");
   for (const OptionSpec& spec : option_table()) {
@@ -300,7 +325,7 @@ Parsed parse_options(int argc, char** argv) {
     parsed.options = {};
     parsed.exit_code = Parser(parsed.options).parse(arguments, parsed.options);
   }
-  if (!parsed.exit_code && parsed.options.model.empty()) {
+  if (!parsed.exit_code && parsed.options.model.empty() && parsed.options.command != Command::kDoctor) {
     std::cerr << "pagoda: which model? Name a GGUF file or a model of the model folder; see --help\n";
     parsed.exit_code = 2;
   }

@@ -12,7 +12,7 @@
 
 namespace pagoda::cmd {
 
-enum class Command : uint8_t { kServe, kRun, kTokenize, kEval, kInspect };
+enum class Command : uint8_t { kServe, kRun, kTokenize, kEval, kInspect, kBench, kDoctor };
 
 struct Options {
   Command command = Command::kServe;
@@ -60,6 +60,17 @@ struct Options {
   bool parse_special = false;
   int top_logits = 0;
 
+  // bench
+  std::string json_file;     // "-": standard output
+  std::string compare_file;  // an earlier json_file
+  std::string works;         // empty: all
+  int repeats = 0;           // 0: 3, or 2 when quick
+  bool quick = false;
+
+  // doctor
+  bool machine = false;
+
+  bool verbose = false;
   bool json = false;
 };
 

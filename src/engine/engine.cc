@@ -13,6 +13,7 @@
 #include "engine/generation.h"
 #include "engine/intake.h"
 #include "engine/mailbox.h"
+#include "engine/memory_plan.h"
 #include "engine/step_runner.h"
 
 namespace pagoda::engine {
@@ -295,6 +296,10 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   served.info.vocab_size = std::min(served.info.vocab_size, runner->model().config().vocab_size);
   std::erase_if(served.end_tokens, [&](TokenId token) { return token.value >= served.info.vocab_size; });
   served.info.trained_context_tokens = runner->model().config().context_length;
+  const uint64_t kv_bytes = runner->pool().stats().budget_bytes;
+  LOG_INFO("{}", memory_statement(runner->model().weight_bytes(), kv_bytes));
+  if (const uint64_t available = available_memory_bytes(); kv_bytes > available)
+    LOG_WARN("KV may grow to {} bytes, but only {} are available now: lower --kv-memory", kv_bytes, available);
   if (!served.chat_template) LOG_INFO("chat is not available: {}", served.chat_template.error().to_string());
   auto engine =
       std::make_unique<EngineImpl>(std::move(runner), std::move(served), static_cast<size_t>(config.max_queued));

@@ -371,11 +371,11 @@ std::vector<Case> all_cases() {
   return {{"llama", Arithmetic::kF32, "auto"},
           {"qwen2", Arithmetic::kInt8, "auto"},
           {"qwen3", Arithmetic::kInt8, "bf16"},
-          {"gemma3", Arithmetic::kInt8, "auto"}};
+          {"gemma3", Arithmetic::kBf16, "auto"}};
 #else
   std::vector<Case> cases;
   for (const char* family : {"llama", "qwen2", "qwen3", "gemma3"}) {
-    for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32}) {
+    for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32, Arithmetic::kBf16}) {
       for (const char* kv_format : {"auto", "bf16"}) cases.push_back({family, arithmetic, kv_format});
     }
   }

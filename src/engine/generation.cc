@@ -49,7 +49,7 @@ void Generation::read_prompt_logits(const sched::SeqRows& rows, std::span<const 
     const auto next = static_cast<size_t>(++position);
     if (next >= active_->prompt.size()) break;
     if (next != prompt_logprobs_.size() + 1 || result.logits.empty()) continue;
-    prompt_logprobs_.push_back(sampler.logprob({result.logits}, active_->prompt[next], n_top));
+    prompt_logprobs_.push_back(sampler.logprob({result.logits, result.tiles}, active_->prompt[next], n_top));
     name_bytes(prompt_logprobs_.back());
   }
 }
@@ -78,7 +78,7 @@ TokenId Generation::pick(const SampleResult& result, Sampler& sampler) {
   if (result.logits.empty()) return result.greedy;
   const auto position = static_cast<uint32_t>(active_->prompt.size()) + static_cast<uint32_t>(n_generated_);
   const std::span<const TokenId> banned = may_stop() ? std::span<const TokenId>() : banned_;
-  return sampler.sample({result.logits}, active_->request.sampling, history_, banned,
+  return sampler.sample({result.logits, result.tiles}, active_->request.sampling, history_, banned,
                         {active_->seed, static_cast<uint32_t>(choice_), position});
 }
 
@@ -99,7 +99,7 @@ void Generation::take(TokenId token, const SampleResult& result, Sampler& sample
   unsaid_.push_back(token);
   Delta delta{.choice = choice_, .text = {}, .tokens = {}, .logprobs = {}};
   if (request.logprobs) {
-    delta.logprobs.push_back(sampler.logprob({result.logits}, token, *request.logprobs));
+    delta.logprobs.push_back(sampler.logprob({result.logits, result.tiles}, token, *request.logprobs));
     name_bytes(delta.logprobs.back());
   }
   Finished finished{.choice = choice_,

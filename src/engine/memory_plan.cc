@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 
+#include "base/error.h"
+
 namespace pagoda::engine {
 namespace {
 
@@ -52,6 +54,13 @@ uint64_t least_budget_bytes(std::span<const models::AttentionGroup> groups, int 
     n_extents += (blocks_held(group, n_tokens, chunk_tokens) + slots - 1) / slots;
   }
   return n_extents * extent_bytes;
+}
+
+std::string memory_statement(uint64_t weight_bytes, uint64_t kv_bytes) {
+  const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / 0x1p20; };
+  return fmt::format(
+      "memory: {:.1f} MiB of weights, at most {:.1f} MiB of KV (--kv-memory); at most about {:.0f} MiB resident",
+      mib(weight_bytes), mib(kv_bytes), mib(weight_bytes + kv_bytes + kOtherBytes));
 }
 
 uint64_t kv_budget_bytes(std::optional<uint64_t> asked, uint64_t one_context_bytes, uint64_t available_bytes) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "models/blocks.h"
 
@@ -20,6 +21,11 @@ uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tok
 // The smallest budget that holds one sequence of n_tokens: each group's blocks lie in extents of their own.
 uint64_t least_budget_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens,
                             uint64_t extent_bytes);
+
+// What the process will hold, as one line for the log: weights are resident once loaded, KV becomes so as sequences grow, and the rest
+// (program, activations, what loading needs for a moment) stays within kOtherBytes.
+inline constexpr uint64_t kOtherBytes = uint64_t{64} << 20;
+std::string memory_statement(uint64_t weight_bytes, uint64_t kv_bytes);
 
 // `asked`, or a quarter of available memory but at most kAutoContexts contexts.
 uint64_t kv_budget_bytes(std::optional<uint64_t> asked, uint64_t one_context_bytes, uint64_t available_bytes);

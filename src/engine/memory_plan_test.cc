@@ -40,5 +40,10 @@ TEST(MemoryPlanTest, AQuarterOfMemoryAtMostSixteenContexts) {
 
 TEST(MemoryPlanTest, TheMachineHasMemory) { EXPECT_GT(available_memory_bytes(), uint64_t{1} << 20); }
 
+TEST(MemoryPlanTest, TheStatementAddsUp) {
+  EXPECT_EQ(memory_statement(100 << 20, 512 << 20),
+            "memory: 100.0 MiB of weights, at most 512.0 MiB of KV (--kv-memory); at most about 676 MiB resident");
+}
+
 }  // namespace
 }  // namespace pagoda::engine

@@ -96,7 +96,10 @@ std::vector<double> probabilities(const std::vector<float>& logits, const Sampli
     for (const double weight : p) entropy -= weight > 0 ? weight / total * std::log(weight / total) : 0;
     std::vector<size_t> typical;
     std::ranges::copy_if(order, std::back_inserter(typical), [&](size_t i) { return p[i] > 0; });
-    std::ranges::stable_sort(typical, {}, [&](size_t i) { return std::abs(-std::log(p[i] / total) - entropy); });
+    const auto distance = [&](size_t i) { return std::abs(-std::log(p[i] / total) - entropy); };
+    std::ranges::sort(typical, [&](size_t a, size_t b) {
+      return distance(a) != distance(b) ? distance(a) < distance(b) : likelier(a, b);
+    });
     keep_first(p, typical, params.typical_p);
   }
   if (params.top_p < 1) keep_first(p, order, params.top_p);
@@ -262,7 +265,7 @@ TEST(SamplerTileTest, TopLogprobsAreTheLargest) {
   const std::vector<float> logits = make_logits(Shape::kTied);
   std::vector<int32_t> ids(kVocab);
   std::iota(ids.begin(), ids.end(), 0);
-  std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  std::ranges::sort(ids, [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   for (const int n_top : {1, 5, 6, 7, 20, 3000, static_cast<int>(kVocab) + 5}) {
     const TokenLogprob entry = sampler.logprob({logits}, TokenId(77), n_top);
     ASSERT_EQ(entry.top.size(), std::min<size_t>(static_cast<size_t>(n_top), kVocab));

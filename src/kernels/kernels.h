@@ -133,6 +133,8 @@ struct KernelTable {
                    int slot);
   // One span [span] for all rows of args; partial [n_rows, 2 + head_dim].  A row that sees nothing in the span gets m = -inf, l = 0, O = 0.
   // n_rows <= kAttentionMaxRows; scratch >= attention_scratch_bytes(head_dim).
+  // bf16: q, and p * s_v after its own rounding, are rounded to bf16; q.K per 32 dims and P.V per block add as the matmul does. There
+  // V of a block's unseen slots must be finite (it is multiplied by 0).
   void (*attention_span[kArithmetics])(const AttentionArgs& args, int span, float* partial,
                                        std::byte* scratch);  // by Arithmetic
   // into[r] = merge(into[r], next[r]): one step of the left fold.  A next that saw nothing changes no bit of into, and the reverse.

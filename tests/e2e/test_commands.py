@@ -10,9 +10,9 @@ import subprocess
 import time
 
 import pytest
-from pagoda_process import ROOT
+from pagoda_process import ROOT, error_of, stdout_of
 
-COMMANDS = ("serve", "run", "tokenize", "eval", "inspect")
+COMMANDS = ("serve", "run", "tokenize", "eval", "inspect", "bench", "doctor")
 RATES = re.compile(r"^prompt \d+ tokens, [\d.]+ tok/s; answer \d+ tokens, [\d.]+ tok/s$", re.MULTILINE)
 
 
@@ -29,20 +29,6 @@ def base_model(tiny_models, tmp_path):
     path = tmp_path / "base.gguf"
     path.write_bytes(data.replace(b"tokenizer.chat_template", b"tokenizer.chat_templote"))
     return path
-
-
-def stdout_of(done):
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def error_of(done, code):
-    """The one line that a failed command says."""
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert done.stdout == ""
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    return lines[0]
 
 
 # ---- help and usage --------------------------------------------------------------------------------------------------
@@ -75,7 +61,6 @@ def test_options_page_is_current(pagoda):
         (["run", "MODEL", "hi", "--kv-format", "q3"], "--kv-format"),
         (["run", "MODEL", "hi", "--kv-memory", "lots"], "--kv-memory"),
         (["run", "MODEL", "hi", "--isa", "sse"], "--isa"),
-        (["run", "MODEL", "hi", "--arithmetic", "bf16"], "bf16"),
         (["run", "MODEL", "hi", "--arithmetic", "int3"], "--arithmetic"),
         (["run", "MODEL", "hi", "--chat-template", "nowhere.jinja"], "--chat-template"),
         (["run", "MODEL", "hi", "--raw", "--system", "be kind"], "--system"),
@@ -95,7 +80,7 @@ def test_wrong_usage(pagoda, llama, arguments, named):
 
 def test_missing_instruction_set(pagoda, llama):
     flags = open("/proc/cpuinfo").read()
-    lacking = [isa for isa, flag in (("avx512", "avx512_vnni"), ("avx2", "avx2")) if flag not in flags]
+    lacking = [isa for isa, flag in (("amx", "amx_bf16"), ("avx512", "avx512_vnni"), ("avx2", "avx2")) if flag not in flags]
     if not lacking:
         pytest.skip("this CPU has them all")
     line = error_of(pagoda.run("run", llama, "hi", "--isa", lacking[0]), 2)
@@ -105,7 +90,7 @@ def test_missing_instruction_set(pagoda, llama):
 # ---- files that are not models ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["eval", "run", "inspect", "tokenize", "serve"])
+@pytest.mark.parametrize("command", ["eval", "run", "inspect", "tokenize", "serve", "bench"])
 def test_missing_and_truncated_files(pagoda, llama, tmp_path, command):
     more = {"eval": ["--ids", pagoda.ids_file((1, 2))], "run": ["hi"], "tokenize": ["hi"]}.get(command, [])
     assert "nowhere" in error_of(pagoda.run(command, "nowhere", *more), 1)

@@ -18,7 +18,7 @@
 #include "tensor/float16.h"
 
 // clang-format off
-#include "kernels/avx512/begin.h"
+#include "kernels/amx/begin.h"
 #include "kernels/avx512/simd.h"
 #include "kernels/avx512/simd_attention.h"
 #include "kernels/generic/math.h"
@@ -38,15 +38,17 @@ PAGODA_SIMD __m512i join_pairs(F32 low, F32 high) {
   return _mm512_or_si512(_mm512_srli_epi32(bits_of(low).v, 16), bits_of(high).v);
 }
 
-PAGODA_SIMD void store_bf16(void* to, F32 rounded) {
-  _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits_of(rounded).v, 16)));
+// Sixteen values rounded to bf16 (bf16_rule.h is what the instruction does).
+PAGODA_SIMD void store_as_bf16(void* to, F32 x) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(x.v);
+  __builtin_memcpy(to, &rounded, sizeof(rounded));
 }
 
-// Scores come from the tiles as dots; weights go where A wants them: bf16, in the first half of the row's scores.
+// Scores come from the tiles as dots, and all rows have the same amount, which the scales of K hold already; weights go where A wants them: bf16, in the first half of the row's scores.
 struct TileOrder {
   static constexpr bool kScoresAreDots = true;
   PAGODA_SIMD static void store_weights(float* row, int token, F32 w) {
-    store_bf16(reinterpret_cast<uint16_t*>(row) + token, round_bf16(w));
+    store_as_bf16(reinterpret_cast<uint16_t*>(row) + token, w);
   }
 };
 
@@ -73,7 +75,7 @@ inline void lay_out_queries(const SpanWork& work, const TileOperands& operands, 
   for (int r = 0; r < n_rows; ++r) {
     for (int d = 0; d < width; d += kLanes) {
       const bool is_there = r < work.args.n_rows && d < head_dim;
-      store_bf16(operands.q + r * width + d, is_there ? round_bf16(load(work.q[r] + d)) : zero());
+      store_as_bf16(operands.q + r * width + d, is_there ? load(work.q[r] + d) : zero());
     }
   }
 }
@@ -218,6 +220,7 @@ inline void score_all(Tiles& tiles, const SpanWork& work, const TileOperands& op
   const uint32_t blocks = union_of_blocks(work, 0, n_rows);
   for (int b = 0; b < kSpanBlocks; ++b) {
     if ((blocks >> b & 1) == 0) continue;
+    prefetch_bytes(work.ahead[b], 0, work.args.kv.layer.v);
     const std::byte* k = key_tiles(work, operands, b);
     for (int row = 0; row < whole; row += 2 * kTileRows) {
       if ((union_of_blocks(work, row, std::min(row + 2 * kTileRows, n_rows)) >> b & 1) == 0) continue;
@@ -255,8 +258,10 @@ template <class Tiles>
 inline void attention_span_tiles(const AttentionArgs& args, int span, float* partial, std::byte* scratch) {
   const SpanWork work(args, span, scratch);
   const TileOperands operands(args.kv.head_dim, scratch);
-  for (int r = 0; r < args.n_rows; ++r) work.amounts[r] = args.scale;
   prepare_scales(work);
+  for (int t = 0; t < kSpanTokens; t += kLanes) {
+    store(work.k_scales + t, mul(splat(args.scale), load(work.k_scales + t)));  // amount * s_k
+  }
   Tiles tiles;
   score_all(tiles, work, operands);
 
@@ -270,6 +275,7 @@ inline void attention_span_tiles(const AttentionArgs& args, int span, float* par
   for (int b = 0; b < kSpanBlocks; ++b) {
     if ((task.blocks >> b & 1) == 0) continue;
     task.v[b] = args.kv.v(work.first_block + b);
+    prefetch_bytes(work.ahead[b], args.kv.layer.v, args.kv.layer.head_bytes);
     if (args.kv.layer.format.v == kv::KvType::kBf16) continue;
     std::byte* widened = operands.v + static_cast<size_t>(b) * kTilePairs * pair_bytes;
     widen_values(task.v[b], args.kv.head_dim, widened);
@@ -280,17 +286,17 @@ inline void attention_span_tiles(const AttentionArgs& args, int span, float* par
   }
 }
 
-#include "kernels/avx512/end.h"
+#include "kernels/amx/end.h"
 
 namespace pagoda::kernels {
 
 void fill_attention_amx(KernelTable& table) {
   fill_attention_avx512(table);
-  table.attention_span[static_cast<int>(Arithmetic::kBf16)] = avx512::attention_span_tiles<AmxTiles>;
+  table.attention_span[static_cast<int>(Arithmetic::kBf16)] = amx::attention_span_tiles<AmxTiles>;
 }
 
 void attention_span_emulated_tiles(const AttentionArgs& args, int span, float* partial, std::byte* scratch) {
-  avx512::attention_span_tiles<EmulatedTiles>(args, span, partial, scratch);
+  amx::attention_span_tiles<EmulatedTiles>(args, span, partial, scratch);
 }
 
 }  // namespace pagoda::kernels

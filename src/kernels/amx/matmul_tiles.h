@@ -6,23 +6,22 @@
 //   many rows: tiles of kTileRowsShared rows, then chunks of cells, then two panels (dequantized), then blocks of 32 rows. A chunk of
 //   two panels stays in L1 and a chunk of the rows in L2; sums wait in y between chunks.
 
-inline constexpr size_t kPairBytes = 1024;    // of one cell of one panel
-inline constexpr int kTileChunkCells = 18;    // two panels: 36 KB of 48 KB L1; 576 columns are one chunk
-inline constexpr int kTileRowsShared = 1024;  // rows x chunk: 1.2 MB of 2 MB L2
+inline constexpr size_t kCellPairBytes = 1024;  // of one cell of one panel
+inline constexpr int kTileChunkCells = 18;      // two panels: 36 KB of 48 KB L1; 576 columns are one chunk
+inline constexpr int kTileRowsShared = 1024;    // rows x chunk: 1.2 MB of 2 MB L2
 inline constexpr int kBlockRows = 2 * kTileRows;
 inline constexpr int kBlockPanels = 2;
-inline constexpr size_t kTileWeightBytes = kBlockPanels * kTileChunkCells * kPairBytes;
-inline constexpr size_t kTileScratchBytes = kTileWeightBytes + kPairBytes + 64;
+inline constexpr size_t kTileWeightBytes = kBlockPanels * kTileChunkCells * kCellPairBytes;
+inline constexpr size_t kTileScratchBytes = kTileWeightBytes + kCellPairBytes + 64;
 
 // B's pairs of a cell: what TDPBF16PS reads.
 struct PairColumns {
-  static constexpr size_t kStep = kPairBytes;
+  static constexpr size_t kStep = kCellPairBytes;
+  static constexpr size_t kTogether = 2;
   std::byte* out;
 
-  PAGODA_SIMD void put(size_t quad, const F32 w[4]) const {
-    std::byte* to = out + quad * 2 * kTileBytes;
-    store_i32(to, round_pairs(w[0], w[1]));
-    store_i32(to + kTileBytes, round_pairs(w[2], w[3]));
+  PAGODA_SIMD void put(size_t pair, F32 even, F32 odd) const {
+    store_i32(out + pair * kTileBytes, round_pairs(even, odd));
   }
 };
 
@@ -33,11 +32,11 @@ struct TileJob {
   MatmulOutput out;
   Range cells;
   int panel;
-  std::byte* weights;  // [kBlockPanels][kTileChunkCells][kPairBytes]
+  std::byte* weights;  // [kBlockPanels][kTileChunkCells][kCellPairBytes]
   float* edge;         // [16][16]: sums of a panel of which y has not all outputs
 
   std::byte* pairs(int p, int slot) const {
-    return weights + static_cast<size_t>(p * kTileChunkCells + slot) * kPairBytes;
+    return weights + static_cast<size_t>(p * kTileChunkCells + slot) * kCellPairBytes;
   }
 };
 

@@ -17,13 +17,12 @@ struct SpanWork {
   int8_t* q8;           // [rows, head_dim]
   float* q16;           // [rows, head_dim], rounded to bf16; in the same place
   const float* q[kAttentionMaxRows];
-  Range seen[kAttentionMaxRows];          // tokens of the span
-  float* maxima;                          // [rows, 16]
-  uint8_t blocks[kAttentionMaxRows];      // bit b: the row sees tokens of block b
-  uint8_t whole[kAttentionMaxRows];       // bit b: the row sees all of block b
-  uint8_t is_final[kAttentionMaxRows];    // bit b: the scores of block b are final and in maxima
-  const std::byte* ahead[kSpanBlocks];    // this head in the next span's blocks; scratch where there is none
-  const std::byte* nothing[kSpanBlocks];  // scratch: what all but the first register block of rows ask for
+  Range seen[kAttentionMaxRows];        // tokens of the span
+  float* maxima;                        // [rows, 16]
+  uint8_t blocks[kAttentionMaxRows];    // bit b: the row sees tokens of block b
+  uint8_t whole[kAttentionMaxRows];     // bit b: the row sees all of block b
+  uint8_t is_final[kAttentionMaxRows];  // bit b: the scores of block b are final and in maxima
+  const std::byte* ahead[kSpanBlocks];  // this head in the next span's blocks; scratch where there is none
 
   PAGODA_SIMD SpanWork(const AttentionArgs& a, int span, std::byte* scratch)
       : args(a),
@@ -49,7 +48,6 @@ struct SpanWork {
       const int next = first_block + kSpanBlocks + b;
       const bool is_there = next <= highest / kv::kBlockTokens && args.kv.blocks[next] != nullptr;
       ahead[b] = is_there ? args.kv.k(next) : scratch;
-      nothing[b] = scratch;
     }
   }
 
@@ -122,6 +120,10 @@ PAGODA_SIMD int even_piece(int n, int most) {
   return (n + pieces - 1) / pieces;
 }
 
+PAGODA_SIMD void prefetch_bytes(const std::byte* from, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; i += 64) __builtin_prefetch(from + i, 0, 2);
+}
+
 // Block b for a register block of rows. Its scores are final if there is no softcap and every row sees the whole block.
 template <class Keys>
 inline void score_piece(SpanWork& work, int first, int n, int b) {
@@ -130,7 +132,6 @@ inline void score_piece(SpanWork& work, int first, int n, int b) {
   for (int r = first; r < first + n; ++r) whole &= work.whole[r];
   for (int r = first; r < first + n; ++r) work.is_final[r] |= static_cast<uint8_t>(whole);
   const ScoreTask task{.k = view.k(work.first_block + b),
-                       .ahead = first == 0 ? work.ahead[b] : work.nothing[b],
                        .head_dim = view.head_dim,
                        .k_scales = work.k_scales + b * kv::kBlockTokens,
                        .q8 = work.q8 + first * view.head_dim,
@@ -139,7 +140,11 @@ inline void score_piece(SpanWork& work, int first, int n, int b) {
                        .amounts = work.amounts + first,
                        .scores = work.scores + first * kSpanTokens + b * kv::kBlockTokens,
                        .maxima = whole != 0 ? work.maxima + first * kLanes : nullptr};
+  // Half of the next span's K before, half after: more at once would wait for the memory.
+  const size_t key_bytes = view.layer.format.k == kv::KvType::kInt8 ? view.layer.k_scales : view.layer.v;
+  if (first == 0) prefetch_bytes(work.ahead[b], 0, key_bytes / 2);
   score_block<Keys>(task, n);
+  if (first == 0) prefetch_bytes(work.ahead[b], key_bytes / 2, key_bytes + kv::kBlockTokens * sizeof(uint16_t));
 }
 
 template <class Keys>
@@ -162,7 +167,7 @@ PAGODA_SIMD F32 masked_scores(const SpanWork& work, int row, int token) {
   const AttentionArgs& args = work.args;
   const Range seen = work.seen[row];
   F32 s = load(work.scores + row * kSpanTokens + token);
-  if constexpr (Order::kScoresAreDots) s = mul(s, mul(splat(work.amounts[row]), load(work.k_scales + token)));
+  if constexpr (Order::kScoresAreDots) s = mul(s, load(work.k_scales + token));
   if (args.softcap != 0.0f) s = softcap(s, splat(args.softcap));
   if (seen.begin <= token && token + kLanes <= seen.end) return s;
   return select(lanes_in(seen.begin - token, seen.end - token), s, splat(kMinusInfinity));
@@ -244,7 +249,7 @@ inline void add_values(const SpanWork& work, int r, int n, Range tokens, float* 
                        .weights = work.scores + r * kSpanTokens,
                        .out = partial + r * stride + kPartialHeader,
                        .out_stride = stride,
-                       .ahead = r == 0 ? work.ahead : work.nothing};
+                       .ahead = work.ahead};
   accumulate_rows<Values, Order>(task, n);
 }
 

@@ -5,8 +5,7 @@
 
 // Where one register block reads and writes.
 struct ScoreTask {
-  const std::byte* k;      // the block's K
-  const std::byte* ahead;  // K of the next span's block, asked for meanwhile
+  const std::byte* k;  // the block's K
   int head_dim;
   const float* k_scales;      // [32]
   const int8_t* q8;           // [rows, head_dim]
@@ -16,13 +15,6 @@ struct ScoreTask {
   float* scores;              // [rows, kSpanTokens]
   float* maxima;              // [rows, 16]: takes the scores in; null if they are not the final ones
 };
-
-// The part of the next span's block that lies where k does in this one.
-template <int kVectors>
-PAGODA_SIMD void prefetch_keys(const ScoreTask& task, const std::byte* k) {
-#pragma GCC unroll 2
-  for (int v = 0; v < kVectors; ++v) __builtin_prefetch(task.ahead + (k - task.k) + v * 64, 0, 2);
-}
 
 // int8 arithmetic over int8 K.
 struct Int8Keys {
@@ -40,7 +32,6 @@ struct Int8Keys {
     const std::byte* k = task.k + token * 4;
     int d = 0;
     do {
-      prefetch_keys<kVectors>(task, k);
       KeyQuads keys[kVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) keys[v] = key_quads(load_i32(k + v * 64));
@@ -105,7 +96,6 @@ struct F32Keys {
     }
     const std::byte* k = task.k + token * 4;
     for (int d = 0; d < task.head_dim; d += Widen::kPerWord, k += kv::kBlockTokens * 4) {
-      prefetch_keys<kVectors>(task, k);
       I32 words[kVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) words[v] = load_i32(k + v * 64);
@@ -145,7 +135,6 @@ struct Bf16Keys {
       for (int r = 0; r < kRows; ++r) even[r] = odd[r] = zero();
       const int end = std::min(cell + kCellDims, task.head_dim);
       for (int d = cell; d < end; d += Widen::kPerWord, k += kv::kBlockTokens * 4) {
-        prefetch_keys<1>(task, k);
         const I32 words = load_i32(k);
         step<0>(task, d, words, even);
         step<1>(task, d, words, odd);

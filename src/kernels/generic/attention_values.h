@@ -77,7 +77,7 @@ PAGODA_SIMD void accumulate_token(const ValueTask& task, const std::byte* v, int
 // int8 and f32 arithmetic: O is one chain over tokens ascending, so a run may be cut anywhere.
 struct TokenOrder {
   static constexpr int kChains = 1;
-  static constexpr bool kScoresAreDots = false;  // not yet scaled
+  static constexpr bool kScoresAreDots = false;  // to be multiplied by k_scales
   // Of tokens [token, token + 16) of a row, in the place of its scores.
   PAGODA_SIMD static void store_weights(float* row, int token, F32 w) { store(row + token, w); }
 

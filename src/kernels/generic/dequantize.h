@@ -2,7 +2,7 @@
 // A value is what dequantize_row gives: (d * sc) * code [+ c * m].
 
 inline constexpr size_t kF32CellFloats = static_cast<size_t>(tensor::kCellCols) * tensor::kPanelRows;
-inline constexpr size_t kCellQuads = tensor::kCellCols / 4;
+inline constexpr size_t kCellPairs = tensor::kCellCols / 2;
 
 // Column kColumn of the quad, as integers that mean what the type says.
 template <tensor::DType kType, int kColumn>
@@ -19,16 +19,17 @@ struct AffineScale {
   F32 minimum;
 };
 
-// Where a cell's columns go, four at a time: put(quad, w) takes 16 outputs of columns 4 * quad ... 4 * quad + 3.
-// As f32, [32 columns][16 outputs].
+// Where a cell's columns go, 16 outputs each: put(pair, even, odd) takes columns 2 * pair and 2 * pair + 1; put(column, w) takes one,
+// where kTogether is 1.  kStep: values of out per cell.   This one: as f32, [32 columns][16 outputs].
 struct F32Columns {
   static constexpr size_t kStep = kF32CellFloats;
+  static constexpr size_t kTogether = 1;
   float* out;
 
-  PAGODA_SIMD void put(size_t quad, const F32 w[4]) const {
-    float* to = out + quad * tensor::kQuadBytes;
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; ++i) store(to + i * tensor::kPanelRows, w[i]);
+  PAGODA_SIMD void put(size_t column, F32 w) const { store(out + column * tensor::kPanelRows, w); }
+  PAGODA_SIMD void put(size_t pair, F32 even, F32 odd) const {
+    put(2 * pair, even);
+    put(2 * pair + 1, odd);
   }
 };
 
@@ -43,7 +44,8 @@ template <tensor::DType kType, int kQuad = 0, class Columns>
 PAGODA_SIMD void dequantize_quads(const std::byte* codes, const AffineScale scales[2], const Columns& out) {
   F32 w[4];
   quad_values<kType>(packed_quad<kType, kQuad>(codes), scales[kQuad / 4], w);
-  out.put(kQuad, w);
+  out.put(2 * kQuad, w[0], w[1]);
+  out.put(2 * kQuad + 1, w[2], w[3]);
   if constexpr (kQuad < 7) dequantize_quads<kType, kQuad + 1>(codes, scales, out);
 }
 
@@ -55,48 +57,64 @@ PAGODA_SIMD F32 float_column(const std::byte* cell, size_t column) {
   return widen_bf16(cell + 2 * i);
 }
 
-// One cell of a panel.
-template <tensor::DType kType, class Columns>
-PAGODA_SIMD void dequantize_cell(const std::byte* panel, int n_cols, size_t cell, const Columns& out) {
-  if constexpr (tensor::is_float(kType)) {
-    const std::byte* p = panel + cell * kF32CellFloats * (kType == tensor::DType::kF32 ? 4 : 2);
-    for (size_t quad = 0; quad < kCellQuads; ++quad) {
-      F32 w[4];
-#pragma GCC unroll 4
-      for (size_t i = 0; i < 4; ++i) w[i] = float_column<kType>(p, 4 * quad + i);
-      out.put(quad, w);
-    }
-  } else {
-    constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
-    constexpr bool kScaled = kFormat.scales != tensor::ScaleKind::kNone;
-    const tensor::PanelParts parts = tensor::panel_parts(kFormat, n_cols);
-    const CellScales s = cell_scales<kType>(panel + parts.scales + cell * kFormat.scale_bytes());
-    const std::byte* block = panel + parts.blocks + cell / kFormat.block_cells * kFormat.block_bytes();
-    const F32 d = widen_f16(block);
-    AffineScale scales[2];
-    for (int half = 0; half < 2; ++half) {
-      scales[half].scale = kScaled ? mul(d, s.sc[half]) : d;
-      scales[half].minimum = zero();
-      if constexpr (kFormat.minimum) {
-        const F32 c = widen_f16(block + 2 * tensor::kPanelRows);
-        scales[half].minimum = kScaled ? mul(c, s.m[half]) : c;
-      }
-    }
-    dequantize_quads<kType>(panel + cell * kFormat.code_bytes(), scales, out);
-  }
-}
-
 // Bytes of a cell's codes, or of a cell of floats.
 template <tensor::DType kType>
 inline constexpr size_t kCellBytes = kType == tensor::DType::kF32 ? 4 * kF32CellFloats
                                      : tensor::is_float(kType)    ? 2 * kF32CellFloats
                                                                   : tensor::panel_format(kType).code_bytes();
 
-// Cells [begin, end) of a panel, kStep values of Out apart in out; what lies `ahead` bytes further is asked for.
+// Asks for one column's bytes at a time: asking for a whole cell first would wait for the memory.
+template <tensor::DType kType, class Columns>
+PAGODA_SIMD void dequantize_floats(const std::byte* cell, size_t ahead, const Columns& out) {
+  constexpr size_t kColumnBytes = kCellBytes<kType> / tensor::kCellCols;
+  constexpr size_t kStep = Columns::kTogether;
+  for (size_t column = 0; column < static_cast<size_t>(tensor::kCellCols); column += kStep) {
+    prefetch_bytes<kStep * kColumnBytes>(cell + column * kColumnBytes + ahead);
+    const F32 first = float_column<kType>(cell, column);
+    if constexpr (kStep == 1) {
+      out.put(column, first);
+    } else {
+      out.put(column / 2, first, float_column<kType>(cell, column + 1));
+    }
+  }
+}
+
+template <tensor::DType kType, class Columns>
+PAGODA_SIMD void dequantize_codes(const std::byte* panel, int n_cols, size_t cell, const Columns& out) {
+  constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
+  constexpr bool kScaled = kFormat.scales != tensor::ScaleKind::kNone;
+  const tensor::PanelParts parts = tensor::panel_parts(kFormat, n_cols);
+  const CellScales s = cell_scales<kType>(panel + parts.scales + cell * kFormat.scale_bytes());
+  const std::byte* block = panel + parts.blocks + cell / kFormat.block_cells * kFormat.block_bytes();
+  const F32 d = widen_f16(block);
+  AffineScale scales[2];
+  for (int half = 0; half < 2; ++half) {
+    scales[half].scale = kScaled ? mul(d, s.sc[half]) : d;
+    scales[half].minimum = zero();
+    if constexpr (kFormat.minimum) {
+      const F32 c = widen_f16(block + 2 * tensor::kPanelRows);
+      scales[half].minimum = kScaled ? mul(c, s.m[half]) : c;
+    }
+  }
+  dequantize_quads<kType>(panel + cell * kFormat.code_bytes(), scales, out);
+}
+
+// One cell of a panel; the codes or floats that lie `ahead` bytes further are asked for.
+template <tensor::DType kType, class Columns>
+PAGODA_SIMD void dequantize_cell(const std::byte* panel, int n_cols, size_t cell, size_t ahead, const Columns& out) {
+  const std::byte* at = panel + cell * kCellBytes<kType>;
+  if constexpr (tensor::is_float(kType)) {
+    dequantize_floats<kType>(at, ahead, out);
+  } else {
+    prefetch_bytes<kCellBytes<kType>>(at + ahead);
+    dequantize_codes<kType>(panel, n_cols, cell, out);
+  }
+}
+
+// Cells [begin, end) of a panel, kStep values of Out apart in out.
 template <tensor::DType kType, class Columns, class Out>
 void dequantize_cells(const std::byte* panel, int n_cols, Range cells, size_t ahead, Out* out) {
   for (int cell = cells.begin; cell < cells.end; ++cell, out += Columns::kStep) {
-    prefetch_bytes<kCellBytes<kType>>(panel + static_cast<size_t>(cell) * kCellBytes<kType> + ahead);
-    dequantize_cell<kType>(panel, n_cols, static_cast<size_t>(cell), Columns{out});
+    dequantize_cell<kType>(panel, n_cols, static_cast<size_t>(cell), ahead, Columns{out});
   }
 }

@@ -5,13 +5,13 @@
 // Bf16 values as f32, [32 columns][16 outputs].
 struct Bf16Columns {
   static constexpr size_t kStep = kF32CellFloats;
+  static constexpr size_t kTogether = 1;
   float* out;
 
-  PAGODA_SIMD void put(size_t quad, const F32 w[4]) const {
-    F32 rounded[4];
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; ++i) rounded[i] = round_bf16(w[i]);
-    F32Columns{out}.put(quad, rounded);
+  PAGODA_SIMD void put(size_t column, F32 w) const { F32Columns{out}.put(column, round_bf16(w)); }
+  PAGODA_SIMD void put(size_t pair, F32 even, F32 odd) const {
+    put(2 * pair, even);
+    put(2 * pair + 1, odd);
   }
 };
 

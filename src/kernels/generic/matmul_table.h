@@ -39,7 +39,7 @@ struct GatherCall {
     const std::byte* panel = w.panel(row / tensor::kPanelRows);
     const auto lane = static_cast<size_t>(row % tensor::kPanelRows);
     for (size_t i = 0; i < static_cast<size_t>(w.n_cols) / tensor::kCellCols; ++i) {
-      dequantize_cell<kType>(panel, w.n_cols, i, F32Columns{cell});
+      dequantize_cell<kType>(panel, w.n_cols, i, 0, F32Columns{cell});
       for (size_t k = 0; k < static_cast<size_t>(tensor::kCellCols); ++k) {
         out[i * tensor::kCellCols + k] = cell[k * tensor::kPanelRows + lane];
       }

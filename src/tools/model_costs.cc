@@ -1,0 +1,99 @@
+#include "tools/model_costs.h"
+
+#include <algorithm>
+
+#include "models/kv_plan.h"
+#include "weights/model_config.h"
+
+namespace pagoda::tools {
+namespace {
+
+using kernels::Arithmetic;
+using kernels::DotKind;
+
+// q.k of int8 K: exact integers in int8 arithmetic, bf16 in bf16. K in bf16 is f32's in int8 arithmetic.
+DotKind qk_kind(kv::KvType k, Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::kInt8:
+      return k == kv::KvType::kInt8 ? DotKind::kInt8 : DotKind::kF32;
+    case Arithmetic::kF32:
+      return DotKind::kF32;
+    case Arithmetic::kBf16:
+      return DotKind::kBf16;
+  }
+  return DotKind::kF32;
+}
+
+void add_layer(std::vector<ModelCosts::KvLayers>& kv, const ModelCosts::KvLayers& layer) {
+  const auto same = std::ranges::find_if(kv, [&](const ModelCosts::KvLayers& other) {
+    return other.window == layer.window && other.qk == layer.qk && other.pv == layer.pv;
+  });
+  if (same == kv.end()) {
+    kv.push_back(layer);
+    return;
+  }
+  same->n_layers += layer.n_layers;
+  same->bytes_per_token += layer.bytes_per_token;
+}
+
+std::vector<ModelCosts::KvLayers> kv_layers(const std::vector<models::AttentionGroup>& groups, Arithmetic arithmetic) {
+  std::vector<ModelCosts::KvLayers> kv;
+  for (const models::AttentionGroup& group : groups) {
+    const kv::GroupLayout& layout = group.layout;
+    for (const kv::LayerLayout& layer : layout.layers) {
+      const size_t token_bytes =
+          static_cast<size_t>(layout.n_kv_heads) * (kv::token_head_bytes(layer.format.k, layout.head_dim) +
+                                                    kv::token_head_bytes(layer.format.v, layout.head_dim));
+      add_layer(kv, {.n_layers = 1,
+                     .window = group.window,
+                     .bytes_per_token = static_cast<double>(token_bytes),
+                     .qk = qk_kind(layer.format.k, arithmetic),
+                     .pv = arithmetic == Arithmetic::kBf16 ? DotKind::kBf16 : DotKind::kF32});
+    }
+  }
+  return kv;
+}
+
+bool is_output(const weights::Gguf& gguf, const weights::TensorInfo& tensor) {
+  return tensor.name == "output.weight" ||
+         (tensor.name == "token_embd.weight" && gguf.find("output.weight") == nullptr);
+}
+
+void add_tensor(const weights::Gguf& gguf, const weights::TensorInfo& tensor, Arithmetic arithmetic,
+                ModelCosts& costs) {
+  const bool output = is_output(gguf, tensor);
+  if (!tensor.dtype || (!output && !tensor.name.starts_with("blk."))) return;
+  if (tensor.n_dims < 2) {
+    costs.body_bytes += static_cast<double>(tensor.bytes.size());
+    return;
+  }
+  const auto kind = static_cast<size_t>(dot_kind(*tensor.dtype, arithmetic));
+  const int64_t n_panels = (tensor.rows() + tensor::kPanelRows - 1) / tensor::kPanelRows;
+  const double bytes = static_cast<double>(n_panels) *
+                       static_cast<double>(tensor::panel_bytes(*tensor.dtype, static_cast<int>(tensor.cols())));
+  (output ? costs.head_bytes : costs.body_bytes) += bytes;
+  (output ? costs.head : costs.body)[kind] += static_cast<double>(tensor.n_elements());
+}
+
+}  // namespace
+
+DotKind dot_kind(tensor::DType dtype, Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::kBf16) return DotKind::kBf16;
+  if (arithmetic == Arithmetic::kF32 || tensor::is_float(dtype)) return DotKind::kF32;
+  const tensor::PanelFormat format = tensor::panel_format(dtype);
+  const int bits = format.table ? 8 : format.bits();  // a table's values are whole bytes
+  return bits <= 4 ? DotKind::kInt4 : bits == 5 ? DotKind::kInt5 : bits == 6 ? DotKind::kInt6 : DotKind::kInt8;
+}
+
+Result<ModelCosts> model_costs(const weights::Gguf& gguf, Arithmetic arithmetic, std::string_view kv_format) {
+  TRY_ASSIGN(const weights::ModelConfig config, weights::read_model_config(gguf));
+  TRY_ASSIGN(const std::vector<models::AttentionGroup> groups, models::plan_groups(gguf, config, kv_format));
+  ModelCosts costs;
+  costs.n_heads = config.n_heads;
+  costs.head_dim = config.head_dim;
+  costs.kv = kv_layers(groups, arithmetic);
+  for (const weights::TensorInfo& tensor : gguf.tensors()) add_tensor(gguf, tensor, arithmetic, costs);
+  return costs;
+}
+
+}  // namespace pagoda::tools
