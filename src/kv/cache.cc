@@ -90,8 +90,10 @@ Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32
     return NoSpace{bytes};
   }
   const int32_t n_written = end();
-  open_blocks(lease, n_written, found.donor, ops);
-  if (has_prefixes()) drop_donor(found.donor);
+  open_blocks(lease, n_written, found, ops);
+  // A few tokens in common, as those that begin every prompt, are no reason to keep a block.
+  if (found.n_copied * 2 >= kBlockTokens) prefix_.index->hit(found.donor);
+  drop_donor(found.donor);
   lease.token_ids_.insert(lease.token_ids_.end(), token_ids.begin() + lease.n_written(), token_ids.begin() + n_written);
   lease.n_committed_ += found.n_copied;
   const Granted granted{lease.n_committed_ - n_before, found.n_copied, found.miss};
@@ -111,16 +113,21 @@ bool Cache::make_room(const KvLease& lease, int32_t n_tokens) {
 }
 
 // The first new block of every group begins as the donor's copy, if there is one.
-void Cache::open_blocks(KvLease& lease, int32_t n_tokens, NodeId donor, std::vector<BlockOp>& ops) {
+void Cache::open_blocks(KvLease& lease, int32_t n_tokens, const Match& match, std::vector<BlockOp>& ops) {
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     std::vector<BlockId>& blocks = lease.tables_[g].blocks;
-    BlockId source = donor == kNoNode ? kNoBlock : prefix_.index->block(donor, GroupId(g));
+    bool is_copy = match.donor != kNoNode;
     while (blocks.size() < blocks_for(n_tokens)) {
       const std::optional<BlockId> block = pool_.allocate(groups_[g].size_class);
       CHECK(block);  // make_room() said so
       blocks.push_back(*block);
-      const BlockOpKind kind = source.is_none() ? BlockOpKind::kZero : BlockOpKind::kCopy;
-      ops.push_back({.kind = kind, .group = GroupId(g), .block = *block, .source = std::exchange(source, kNoBlock)});
+      BlockOp op{.kind = BlockOpKind::kZero, .group = GroupId(g), .block = *block};
+      if (std::exchange(is_copy, false)) {
+        op.kind = BlockOpKind::kCopy;
+        op.source = prefix_.index->block(match.donor, GroupId(g));
+        op.n_tokens = match.n_copied;
+      }
+      ops.push_back(op);
     }
   }
 }

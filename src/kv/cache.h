@@ -81,7 +81,7 @@ struct PrefixConfig {
 class Cache {
  public:
   // Registers a size class per group. GroupId is the index in `groups`; at least one. The pool must outlive the cache, and so must what
-  // `prefix` names. None: every lease computes everything.
+  // `prefix` names. None: every lease computes everything. All caches of a pool have the same index, or none has one.
   Cache(BlockPool& pool, ModelId model, std::span<const GroupSpec> groups,
         const std::optional<PrefixConfig>& prefix = std::nullopt);
   virtual ~Cache() = default;
@@ -142,7 +142,7 @@ class Cache {
   bool fits_alone(int32_t n_tokens) const;
   int32_t find_capacity() const;
   bool make_room(const KvLease& lease, int32_t n_tokens);
-  void open_blocks(KvLease& lease, int32_t n_tokens, NodeId donor, std::vector<BlockOp>& ops);
+  void open_blocks(KvLease& lease, int32_t n_tokens, const Match& match, std::vector<BlockOp>& ops);
   void return_block(const KvLease& lease, uint32_t group, size_t block);
   void drop_outside_window(KvLease& lease);
 

@@ -186,7 +186,6 @@ void Cache::hold_donor(NodeId donor) {
 void Cache::drop_donor(NodeId donor) {
   if (donor == kNoNode) return;
   for (uint32_t g = 0; g < groups_.size(); ++g) prefix_.index->drop(donor, GroupId(g));
-  prefix_.index->hit(donor);
   prefix_.index->unpin(donor);
 }
 

@@ -46,7 +46,7 @@ TEST(PrefixCacheTest, CopiesAPartialBlockAndLeavesTheOriginal) {
   EXPECT_EQ(granted.reused_tokens, 75);
   EXPECT_EQ(granted.copied_tokens, 11);
   ASSERT_EQ(w.ops.size(), 2u);
-  EXPECT_EQ(w.ops[0], (BlockOp{BlockOpKind::kCopy, kGlobal, lease.blocks(kGlobal)[2], donor.blocks(kGlobal)[2]}));
+  EXPECT_EQ(w.ops[0], (BlockOp{BlockOpKind::kCopy, kGlobal, lease.blocks(kGlobal)[2], donor.blocks(kGlobal)[2], 11}));
   EXPECT_EQ(w.ops[1].kind, BlockOpKind::kZero);
   w.commit(lease);
   w.check(lease);

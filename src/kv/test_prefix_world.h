@@ -41,13 +41,11 @@ struct PrefixWorld {
   }
 
   void run(const Cache& cache, const BlockOp& op) {
-    const size_t bytes = cache.group(op.group).block_bytes;
     std::byte* to = slot(cache, op.group.value, op.block, 0);
-    if (op.kind == BlockOpKind::kZero) {
-      std::memset(to, 0, bytes);
-    } else {
-      std::memmove(to, slot(cache, op.group.value, op.source, 0), bytes);
-    }
+    const std::byte* source = op.kind == BlockOpKind::kCopy ? slot(cache, op.group.value, op.source, 0) : to;
+    ASSERT_TRUE(op.kind == BlockOpKind::kZero || to != source);
+    std::memset(to, 0, cache.group(op.group).block_bytes);
+    std::memcpy(to, source, static_cast<size_t>(op.n_tokens) * kSlotBytes);
   }
 
   // Admits, runs the ops and writes the granted rows.

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -83,14 +82,10 @@ class FakeExecutor {
 
   void apply(const kv::Cache& cache, const kv::BlockOp& op) {
     uint8_t* to = block_bytes(cache, op.group, op.block);
-    const size_t bytes = cache.group(op.group).block_bytes;
-    if (op.kind == kv::BlockOpKind::kZero) {
-      std::memset(to, 0, bytes);
-      copies_.erase(op.block.value);
-    } else {
-      std::memmove(to, block_bytes(cache, op.group, op.source), bytes);
-      copies_.insert(op.block.value);
-    }
+    std::memset(to, 0, cache.group(op.group).block_bytes);
+    if (op.kind != kv::BlockOpKind::kCopy) return;
+    ASSERT_NE(op.block, op.source);
+    std::memcpy(to, block_bytes(cache, op.group, op.source), static_cast<size_t>(op.n_tokens) * kSlotBytes);
   }
 
   void write(const kv::Cache& cache, const Sequence& seq, int32_t position) {
@@ -112,7 +107,7 @@ class FakeExecutor {
     return stored;
   }
 
-  // The first row's window is the one that reaches back farthest; slots behind the last row are still zero, or the donor's.
+  // The first row's window is the one that reaches back farthest; slots behind the last row are still zero.
   void check_visible(const kv::Cache& cache, kv::GroupId group, const Sequence& seq, const SeqRows& rows) {
     const int32_t window = cache.group(group).window_tokens;
     const int32_t end = rows.first_position + rows.n_tokens;
@@ -122,8 +117,6 @@ class FakeExecutor {
       ASSERT_EQ(stored.position_plus_1, p + 1) << "sequence " << seq.id().value << " group " << group.value;
       ASSERT_EQ(stored.token, seq.tokens()[static_cast<size_t>(p)].value);
     }
-    const kv::BlockId last = seq.lease.blocks(group).back();
-    if (copies_.contains(last.value)) return;
     for (int32_t p = end; p % kv::kBlockTokens != 0; ++p) ASSERT_EQ(read(cache, group, seq, p).position_plus_1, 0);
   }
 
@@ -135,7 +128,6 @@ class FakeExecutor {
 
   size_t extent_bytes_;
   std::vector<uint8_t> arena_;
-  std::set<uint32_t> copies_;  // blocks that began as another's copy
 };
 
 }  // namespace pagoda::sched
