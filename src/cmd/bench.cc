@@ -24,6 +24,7 @@ constexpr int kRepeats = 3;
 constexpr int kQuickRepeats = 2;
 constexpr int kAccuracyTokens = 512;
 constexpr int kQuickAccuracyTokens = 128;
+constexpr double kQuietShare = 0.8;  // threads also sleep a little between steps
 constexpr double kMiB = 1024.0 * 1024.0;
 
 struct Close {
@@ -123,6 +124,11 @@ void print_result(const BenchResult& result) {
         "\ntok/s: median of the runs; +-: half their range. limit: bandwidth for the work's own bytes, or peak of the "
         "kernels' instructions, as measured\nin this run. hash: equal bits give equal ones; T over the tokens "
         "(greedy), L over the 20 likeliest log-probabilities after the prompt.\n");
+  }
+  if (result.setup.core_share < kQuietShare) {
+    std::printf(
+        "Other programs ran: the threads had %.0f %% of their cores' time, so tok/s are lower than they could be.\n",
+        100 * result.setup.core_share);
   }
   if (preemptions > 0)
     std::printf("KV memory was short: %d times a stream had to give way and start again (--kv-memory).\n", preemptions);

@@ -1,4 +1,4 @@
-// One draw, or one token's logprobs, from a row of logits: microseconds by vocabulary, sampling parameters and shape of the distribution.
+// One draw, or one token's logprobs, from a row of logits: microseconds. Names: sampler/parameters/isa/vocabulary/shape of the distribution.
 // "peaked" is what a model that knows the next word gives: a handful of tokens hold 0.9 of the mass. "flat" has no such head.
 // The tiles come with the logits, as the executor delivers them.   One thread.
 #include <benchmark/benchmark.h>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "engine/sampler.h"
 
@@ -54,9 +55,9 @@ struct Case {
   SamplingParams params;
 };
 
-void draw(benchmark::State& state, const SamplingParams& params, int vocab, Shape shape) {
+void draw(benchmark::State& state, const kernels::KernelTable& kernels, const SamplingParams& params, int vocab,
+          Shape shape) {
   kernels::set_float_mode();
-  const kernels::KernelTable& kernels = kernels::kernel_table(kernels::best_isa());
   const std::vector<float> logits = make_logits(vocab, shape);
   const std::vector<kernels::LogitTile> tiles = make_tiles(kernels, logits);
   const TokenHistory history = make_history(vocab);
@@ -68,17 +69,15 @@ void draw(benchmark::State& state, const SamplingParams& params, int vocab, Shap
   }
 }
 
-void logprobs(benchmark::State& state, int n_top, int vocab, Shape shape) {
+void logprobs(benchmark::State& state, const kernels::KernelTable& kernels, int n_top, int vocab, Shape shape) {
   kernels::set_float_mode();
-  const kernels::KernelTable& kernels = kernels::kernel_table(kernels::best_isa());
   const std::vector<float> logits = make_logits(vocab, shape);
   const std::vector<kernels::LogitTile> tiles = make_tiles(kernels, logits);
   Sampler sampler(kernels);
   for (auto _ : state) benchmark::DoNotOptimize(sampler.logprob({logits, tiles}, TokenId(17), n_top));
 }
 
-void tiles_alone(benchmark::State& state, int vocab) {
-  const kernels::KernelTable& kernels = kernels::kernel_table(kernels::best_isa());
+void tiles_alone(benchmark::State& state, const kernels::KernelTable& kernels, int vocab) {
   const std::vector<float> logits = make_logits(vocab, Shape::kFlat);
   for (auto _ : state) benchmark::DoNotOptimize(make_tiles(kernels, logits));
 }
@@ -97,19 +96,26 @@ std::vector<Case> cases() {
   };
 }
 
+void add(const std::string& name, const auto& run) {
+  benchmark::RegisterBenchmark(("sampler/" + name).c_str(), run)->Unit(benchmark::kMicrosecond);
+}
+
 const int kRegistered = [] {
-  const auto add = [](const std::string& name, auto run) {
-    benchmark::RegisterBenchmark(("sampler/" + name).c_str(), run)->Unit(benchmark::kMicrosecond);
-  };
-  for (const int vocab : kVocabularies) {
-    const std::string of = "/vocab:" + std::to_string(vocab);
-    for (const auto& [shape, suffix] : {std::pair{Shape::kPeaked, "/peaked"}, {Shape::kFlat, "/flat"}}) {
-      for (const Case& c : cases()) {
-        add(c.name + of + suffix, [=](benchmark::State& state) { draw(state, c.params, vocab, shape); });
+  for (const kernels::Isa isa : kernels::supported_isas()) {
+    if (isa == kernels::Isa::kRef) continue;
+    const kernels::KernelTable& kernels = kernels::kernel_table(isa);
+    for (const int vocab : kVocabularies) {
+      const std::string of = fmt::format("/{}/{}", kernels::to_string(isa), vocab);
+      for (const auto& [shape, suffix] : {std::pair{Shape::kPeaked, "/peaked"}, {Shape::kFlat, "/flat"}}) {
+        for (const Case& c : cases()) {
+          add(c.name + of + suffix,
+              [=, &kernels](benchmark::State& state) { draw(state, kernels, c.params, vocab, shape); });
+        }
+        add("logprobs_20" + of + suffix,
+            [=, &kernels](benchmark::State& state) { logprobs(state, kernels, 20, vocab, shape); });
       }
-      add("logprobs_20" + of + suffix, [=](benchmark::State& state) { logprobs(state, 20, vocab, shape); });
+      add("tiles_alone" + of, [=, &kernels](benchmark::State& state) { tiles_alone(state, kernels, vocab); });
     }
-    add("tiles_alone" + of, [=](benchmark::State& state) { tiles_alone(state, vocab); });
   }
   return 0;
 }();

@@ -10,7 +10,10 @@ using kernels::Range;
 
 namespace {
 
-constexpr int64_t kSegmentsPerPart = 4;  // so that whoever is slowed down does fewer of them
+// Of equal segments every part gets as many; more than one, so that whoever is slowed down does fewer, but only of
+// much work: what another thread left in slots comes slowly.
+constexpr int64_t kSegmentsPerPart = 16;
+constexpr int64_t kLeastSegment = 32768;  // in cost()'s unit
 // What loading and unpacking a token's K and V costs, in rows that attend to it.
 constexpr int64_t kLoadRows = 4;
 
@@ -117,7 +120,9 @@ void AttentionPlan::cut_level(int level) {
   level_cost_ = 0;
   for (const Pass& pass : passes_) level_cost_ += is_part(pass) ? cost(pass, pass.spans) * shape_.n_kv_heads : 0;
   if (level_cost_ == 0) return;
-  level_segments_ = shape_.n_parts == 1 ? 1 : shape_.n_parts * kSegmentsPerPart;
+  const int64_t n_parts = shape_.n_parts;
+  level_segments_ =
+      n_parts == 1 ? 1 : n_parts * std::clamp<int64_t>(level_cost_ / n_parts / kLeastSegment, 1, kSegmentsPerPart);
   given_ = 0;
   open_segment_ = 0;
   segment_begin_ = size_of(chunks_);

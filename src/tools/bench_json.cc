@@ -13,11 +13,12 @@ const char* word_of(Bound bound) { return bound == Bound::kBandwidth ? "bandwidt
 std::string setup_json(const BenchSetup& s) {
   return fmt::format(
       "{{\"pagoda\":{},\"unix_s\":{},\"effort\":{},\"cpu\":{},\"model\":{},\"model_bytes\":{},\"isa\":{},"
-      "\"arithmetic\":{},"
-      "\"kv_format\":{},\"threads\":{},\"context_tokens\":{},\"weight_bytes\":{:.0f},\"kv_bytes_per_token\":{:.0f}}}",
+      "\"arithmetic\":{},\"kv_format\":{},\"threads\":{},\"context_tokens\":{},\"weight_bytes\":{:.0f},\"kv_bytes_per_"
+      "token\":{:.0f},"
+      "\"core_share\":{:.3f}}}",
       json_string(s.pagoda), s.unix_s, json_string(s.effort), json_string(s.cpu), json_string(s.model), s.model_bytes,
       json_string(s.isa), json_string(s.arithmetic), json_string(s.kv_format), s.threads, s.context_tokens,
-      s.weight_bytes, s.kv_bytes_per_token);
+      s.weight_bytes, s.kv_bytes_per_token, s.core_share);
 }
 
 std::string line_json(const BenchLine& line) {
@@ -66,6 +67,7 @@ Result<BenchSetup> setup_of(const api::Json& object) {
   TRY_ASSIGN(const std::optional<int64_t> context, fields.integer("context_tokens", 0, INT32_MAX));
   TRY_ASSIGN(setup.weight_bytes, fields.number("weight_bytes", 0, 0, kMost));
   TRY_ASSIGN(setup.kv_bytes_per_token, fields.number("kv_bytes_per_token", 0, 0, kMost));
+  TRY_ASSIGN(setup.core_share, fields.number("core_share", 1, 0, kMost));
   setup.unix_s = unix_s.value_or(0);
   setup.model_bytes = static_cast<uint64_t>(model_bytes.value_or(0));
   setup.threads = static_cast<int>(threads.value_or(0));

@@ -30,6 +30,7 @@ struct BenchSetup {
   int context_tokens = 0;
   double weight_bytes = 0;        // read per token
   double kv_bytes_per_token = 0;  // read per token of context
+  double core_share = 1;  // of the time that all threads could have had; far below 1: other programs took the cores
 };
 
 struct BenchLine {

@@ -36,7 +36,8 @@ TEST(BenchResult, JsonReadsBack) {
                   .threads = 2,
                   .context_tokens = 2048,
                   .weight_bytes = 1e8,
-                  .kv_bytes_per_token = 11880};
+                  .kv_bytes_per_token = 11880,
+                  .core_share = 0.5};
   result.lines = {line_of("decode", {10.5, 11.25}), line_of("prefill512", {1000})};
   result.lines[1].bound = Bound::kOperations;
   result.lines[1].limit = 2000;
@@ -46,6 +47,7 @@ TEST(BenchResult, JsonReadsBack) {
   ASSERT_TRUE(read) << read.error().to_string();
   EXPECT_EQ(read->setup.cpu, result.setup.cpu);
   EXPECT_EQ(read->setup.threads, 2);
+  EXPECT_EQ(read->setup.core_share, 0.5);
   EXPECT_EQ(read->setup.model_bytes, 123U);
   ASSERT_EQ(read->lines.size(), 2U);
   EXPECT_EQ(read->lines[0].runs, result.lines[0].runs);

@@ -1,6 +1,7 @@
 #include "tools/bench_run.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "base/cpu.h"
 #include "base/digest.h"
@@ -50,6 +51,20 @@ double seconds_of(const BenchWork& work, const std::vector<StreamResult>& stream
   return static_cast<double>(std::max<int64_t>(end_us - begin_us, 1)) * 1e-6;
 }
 
+// Wall and processor time of this process, in seconds.
+struct Times {
+  double wall = 0;
+  double cpu = 0;
+};
+Times now() {
+  const auto seconds = [](clockid_t clock) {
+    timespec t{};
+    clock_gettime(clock, &t);
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+  };
+  return {seconds(CLOCK_MONOTONIC), seconds(CLOCK_PROCESS_CPUTIME_ID)};
+}
+
 class Bench {
  public:
   Bench(const engine::EngineConfig& config, const BenchPlan& plan, const BenchProgress& progress)
@@ -62,6 +77,7 @@ class Bench {
     for (const BenchWork& work : plan_.works) {
       if (work.kind != WorkKind::kAccuracy) TRY(measure(work));
     }
+    if (spent_.wall > 0) result_.setup.core_share = std::min(1.0, spent_.cpu / (spent_.wall * n_threads_));
     engine_.reset();  // its weights and cache make room
     for (const BenchWork& work : plan_.works) {
       if (work.kind == WorkKind::kAccuracy) TRY(measure_losses());
@@ -186,7 +202,11 @@ class Bench {
     read_bandwidth(work);
     for (int run = 0; run < plan_.repeats; ++run) {
       say(fmt::format("{}, run {} of {}", work.name, run + 1, plan_.repeats));
+      const Times begin = now();
       TRY_ASSIGN(const std::vector<StreamResult> streams, run_once(work));
+      const Times end = now();
+      spent_.wall += end.wall - begin.wall;
+      spent_.cpu += end.cpu - begin.cpu;
       add_run(work, streams, line);
       ++n_done_;
     }
@@ -220,6 +240,7 @@ class Bench {
   int n_threads_ = 1;
   std::optional<MachineProbe> probe_;
   MachineRates rates_;
+  Times spent_;  // in all runs
   int n_salts_ = 0;
   int n_done_ = 0;  // runs
 };

@@ -1,13 +1,15 @@
 // What attention adds to simd.h on AVX2. The same names are in avx512/simd_attention.h.
 // Not self-contained: include inside the region, after simd.h.
 
-// Register blocks: rows x 16 tokens * vectors of scores; rows of values, and how many vectors of sums they may fill.
+// Register blocks: rows x 16 tokens * vectors of scores; rows of values, and how many vectors each.
 inline constexpr int kScoreRows = 4;
 inline constexpr int kScoreVectors = 1;
 inline constexpr int kBf16ScoreRows = 2;  // with three sums each
 inline constexpr int kValueRows = 6;
-inline constexpr int kExpVectors = 2;  // side by side
-inline constexpr int kValueSums = 5;
+inline constexpr int kExpVectors = 2;    // side by side
+inline constexpr int kValuesAtOnce = 1;  // vectors of V in registers
+// Of sums each. An fma takes 4 cycles: fewer than 8 registers of sums would wait for each other.
+constexpr int value_vectors(int sums) { return sums == 1 ? 4 : sums <= 3 ? 2 : 1; }
 
 // Sixteen tokens' quads of K, as VPMADDUBSW wants them: |k| unsigned, and k for its sign, which goes to q. Pairs of
 // products stay within 2 * 127 * 127 = 32258, so its saturation never happens. A row's sum starts at kSumStart * (sum

@@ -22,6 +22,7 @@ PAGODA_SIMD I32 lookup(const int8_t* table, I32 index) {
   const __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
   return {_mm256_shuffle_epi8(entries, index.lo), _mm256_shuffle_epi8(entries, index.hi)};
 }
+inline constexpr bool kFloatLookup = false;  // avx512/simd_int8.h has lookup(F32 values, I32 index)
 // Sixteen bytes from memory.
 PAGODA_SIMD I32 widen_u8_i32(const void* p) {
   const char* q = static_cast<const char*>(p);

@@ -1,13 +1,14 @@
 // What attention adds to simd.h on AVX-512 VNNI. The same names are in avx2/simd_attention.h.
 // Not self-contained: include inside the region, after simd.h.
 
-// Register blocks: rows x 16 tokens * vectors of scores; rows of values, and how many vectors of sums they may fill.
+// Register blocks: rows x 16 tokens * vectors of scores; rows of values, and how many vectors each.
 inline constexpr int kScoreRows = 8;
 inline constexpr int kScoreVectors = 2;
 inline constexpr int kBf16ScoreRows = 8;  // with three sums each
 inline constexpr int kValueRows = 6;
-inline constexpr int kExpVectors = 4;  // side by side
-inline constexpr int kValueSums = 24;
+inline constexpr int kExpVectors = 4;                                        // side by side
+inline constexpr int kValuesAtOnce = 4;                                      // vectors of V in registers
+constexpr int value_vectors(int sums) { return sums <= 6 ? 4 : 24 / sums; }  // of sums each
 
 // Sixteen tokens' quads of K, as VPDPBUSD wants them: unsigned, k + 128. So a row's sum starts at kSumStart * (sum of
 // its q).

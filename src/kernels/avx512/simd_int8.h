@@ -22,6 +22,9 @@ PAGODA_SIMD I32 lookup(const int8_t* table, I32 index) {
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), index.v)};
 }
+// values[index % 16] of every lane.
+inline constexpr bool kFloatLookup = true;
+PAGODA_SIMD F32 lookup(F32 values, I32 index) { return {_mm512_permutexvar_ps(index.v, values.v)}; }
 // Sixteen bytes from memory.
 PAGODA_SIMD I32 widen_u8_i32(const void* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};

@@ -63,14 +63,20 @@ struct Prefetch {
 template <class Values, int kRows, int kVectors>
 PAGODA_SIMD void accumulate_token(const ValueTask& task, const std::byte* v, int slot, const float* weights,
                                   F32 (&sum)[kRows][kVectors]) {
-  F32 values[kVectors];
 #pragma GCC unroll 4
-  for (int i = 0; i < kVectors; ++i) values[i] = Values::get(v, task.view->head_dim, slot, i);
+  for (int i = 0; i < kVectors; i += kValuesAtOnce) {
+    // The compiler would keep every row's splat for the next vectors, and spill a sum.
+    if (i != 0) asm("" : "+r"(weights));
+    constexpr int kCount = std::min(kVectors, kValuesAtOnce);
+    F32 values[kCount];
+#pragma GCC unroll 4
+    for (int j = 0; j < kCount; ++j) values[j] = Values::get(v, task.view->head_dim, slot, i + j);
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    const F32 w = splat(weights[r * kSpanTokens]);
+    for (int r = 0; r < kRows; ++r) {
+      const F32 w = splat(weights[r * kSpanTokens]);
 #pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i) sum[r][i] = fma(w, values[i], sum[r][i]);
+      for (int j = 0; j < kCount; ++j) sum[r][i + j] = fma(w, values[j], sum[r][i + j]);
+    }
   }
 }
 
@@ -151,7 +157,7 @@ struct CellOrder {
 template <class Values, class Order, int kRows>
 inline void accumulate_dims(ValueTask task) {
   const int head_dim = task.view->head_dim;
-  constexpr int kVectors = std::clamp(kValueSums / (kRows * Order::kChains), 1, 4);
+  constexpr int kVectors = value_vectors(kRows * Order::kChains);
   task.dim = 0;
   for (; task.dim + kVectors * kLanes <= head_dim; task.dim += kVectors * kLanes) {
     Order::template accumulate<Values, kRows, kVectors>(task);

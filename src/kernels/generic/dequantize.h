@@ -33,20 +33,49 @@ struct F32Columns {
   }
 };
 
-template <tensor::DType kType, int kColumn = 0>
-PAGODA_SIMD void quad_values(I32 quad, const AffineScale& s, F32 w[4]) {
-  w[kColumn] = mul(s.scale, to_f32(column_codes<kType, kColumn>(quad)));
+// Types whose codes are indices of 16 values, where the instruction set looks values up.
+template <tensor::DType kType>
+inline constexpr bool kLookedUp = kFloatLookup && tensor::panel_format(kType).bits() == 4;
+
+// What the 16 codes of such a type mean.
+struct FloatCodes {
+  float value[16];
+};
+template <tensor::DType kType>
+inline constexpr FloatCodes kFloatCodes = [] {
+  constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
+  FloatCodes codes{};
+  for (int i = 0; i < 16; ++i) {
+    codes.value[i] = static_cast<float>(kFormat.table ? tensor::kIq4Values[i] : i - kFormat.offset);
+  }
+  return codes;
+}();
+
+// Column kColumn of quad kQuad of a cell, as f32 integers; quad: as packed_quad gives it.
+template <tensor::DType kType, int kQuad, int kColumn>
+PAGODA_SIMD F32 code_values(const std::byte* cell, I32 quad) {
+  if constexpr (kLookedUp<kType>) {
+    const auto values = load(kFloatCodes<kType>.value);
+    return lookup(values, shift<-8 * kColumn - 4 * (kQuad % 2)>(load_i32(cell + kQuad / 2 * tensor::kQuadBytes)));
+  } else {
+    return to_f32(column_codes<kType, kColumn>(quad));
+  }
+}
+
+template <tensor::DType kType, int kQuad, int kColumn = 0>
+PAGODA_SIMD void quad_values(const std::byte* cell, I32 quad, const AffineScale& s, F32 w[4]) {
+  w[kColumn] = mul(s.scale, code_values<kType, kQuad, kColumn>(cell, quad));
   if constexpr (tensor::panel_format(kType).minimum) w[kColumn] = add(w[kColumn], s.minimum);
-  if constexpr (kColumn < 3) quad_values<kType, kColumn + 1>(quad, s, w);
+  if constexpr (kColumn < 3) quad_values<kType, kQuad, kColumn + 1>(cell, quad, s, w);
 }
 
 template <tensor::DType kType, int kQuad = 0, class Columns>
-PAGODA_SIMD void dequantize_quads(const std::byte* codes, const AffineScale scales[2], const Columns& out) {
+PAGODA_SIMD void dequantize_quads(const std::byte* cell, const AffineScale scales[2], const Columns& out) {
   F32 w[4];
-  quad_values<kType>(packed_quad<kType, kQuad>(codes), scales[kQuad / 4], w);
+  quad_values<kType, kQuad>(cell, packed_quad<kType, kQuad>(cell), scales[kQuad / 4], w);
   out.put(2 * kQuad, w[0], w[1]);
   out.put(2 * kQuad + 1, w[2], w[3]);
-  if constexpr (kQuad < 7) dequantize_quads<kType, kQuad + 1>(codes, scales, out);
+  if constexpr (kQuad < 7) dequantize_quads<kType, kQuad + 1>(cell, scales, out);
 }
 
 template <tensor::DType kType>
