@@ -136,6 +136,8 @@ void Scheduler::commit_step(const StepPlan& plan, std::span<const StepOutcome> o
     Sequence& seq = *planned_[i].seq;
     CHECK(seq.id() == plan.rows[i].seq);
     if (planned_[i].end != FinishReason::kNone) {
+      // What it computed last may serve others.
+      if (outcomes[i].kind != StepOutcome::Kind::kFailed) line.cache->commit(seq.lease, plan.rows[i].n_tokens);
       erase(seq, planned_[i].end);
     } else if (outcomes[i].kind == StepOutcome::Kind::kFailed) {
       erase(seq, FinishReason::kFailed);

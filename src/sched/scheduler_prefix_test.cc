@@ -31,6 +31,19 @@ TEST(SchedulerPrefixTest, StartsBehindTheTokensFound) {
   EXPECT_EQ(w.scheduler.stats().reused_tokens, 199u);
 }
 
+TEST(SchedulerPrefixTest, TheLastRowsOfOneThatEndsAreKept) {
+  World w(64, {.step_tokens = 128}, Prefixes::kOn);
+  ASSERT_TRUE(w.submit(spec_of(1, prompt_of(100, 1)), 5));
+  w.cancel_while_running = seq(1);
+  ASSERT_TRUE(w.step());
+  ASSERT_TRUE(w.submit(spec_of(2, prompt_of(100, 1)), 5));
+  w.cancel_while_running = {};
+  ASSERT_TRUE(w.step());
+  EXPECT_EQ(w.plan.rows[0].first_position, 96);
+  w.run_all();
+  w.check_done();
+}
+
 TEST(SchedulerPrefixTest, AllPromptLogitsMeanAllRows) {
   World w(64, {.step_tokens = 64}, Prefixes::kOn);
   ASSERT_TRUE(w.submit(spec_of(1, prompt_of(100, 1)), 2));
