@@ -119,6 +119,9 @@ const std::vector<OptionSpec>& option_table() {
        value(&Options::kv_memory, "BYTES|auto")},
       {"--kv-cache", kRuns | kEvals, "off: compute the whole prefix again for every token",
        choice(&Options::kv_cache, {"on", "off"})},
+      {"--prefix-cache", kServes | kRuns | kBenches,
+       "off: requests share no cached prefixes, and none outlives its request",
+       choice(&Options::prefix_cache, {"on", "off"})},
       {"--step-tokens", kComputes, "Rows computed together in one step, at most (default 256)",
        number(&Options::step_tokens, 16, 8192)},
       {"--chunk", kComputes, "Tokens of one prefill chunk, at most (default: what the step has left)",
@@ -388,6 +391,7 @@ Result<engine::EngineConfig> engine_config(const Options& options) {
   config.served_name = options.alias;
   config.kv_format = options.kv_format;
   config.kv_reuse = options.kv_cache == "on" ? engine::KvReuse::kOn : engine::KvReuse::kOff;
+  config.prefix_cache = options.prefix_cache == "on" ? engine::PrefixCache::kOn : engine::PrefixCache::kOff;
   if (options.context_tokens > 0) config.context_tokens = options.context_tokens;
   if (options.kv_memory != "auto") {
     TRY_ASSIGN(config.kv_memory_bytes, named("--kv-memory", parse_bytes(options.kv_memory)));

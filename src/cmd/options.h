@@ -29,6 +29,7 @@ struct Options {
   std::string kv_format = "auto";
   std::string kv_memory = "auto";
   std::string kv_cache = "on";
+  std::string prefix_cache = "on";
   int step_tokens = 256;
   int chunk_tokens = 0;
   int max_queued = 512;

@@ -23,8 +23,7 @@ class BatchBuilderTest : public ::testing::Test {
   }
   const models::Batch& build(int heads_per_kv = 2) {
     scheduler_.next_step(plan_);
-    return builder_.build(plan_, scheduler_, groups_, heads_per_kv,
-                          [](SeqId) { return models::SampleMode::kGreedy; });
+    return builder_.build(plan_, scheduler_, groups_, heads_per_kv, [](SeqId) { return models::SampleMode::kGreedy; });
   }
   void commit() {
     std::vector<sched::StepOutcome> outcomes;

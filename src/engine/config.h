@@ -10,7 +10,8 @@
 
 namespace pagoda::engine {
 
-enum class KvReuse : uint8_t { kOn, kOff };  // off: the whole prefix is recomputed for every token
+enum class KvReuse : uint8_t { kOn, kOff };      // off: the whole prefix is recomputed for every token
+enum class PrefixCache : uint8_t { kOn, kOff };  // off: blocks do not outlive their request, and none are shared
 
 struct EngineConfig {
   std::filesystem::path model_path;
@@ -20,12 +21,13 @@ struct EngineConfig {
   kernels::Arithmetic arithmetic = kernels::Arithmetic::kInt8;
   std::string kv_format = "auto";  // auto | q8 | bf16
   KvReuse kv_reuse = KvReuse::kOn;
-  std::optional<int> context_tokens;        // none: the trained context, or what memory allows
-  std::optional<uint64_t> kv_memory_bytes;  // none: a quarter of available memory, at most 16 full contexts
-  int n_threads = 0;                        // 0: the cores this process may use
-  int step_tokens = 256;                    // rows of one step at most
-  int chunk_tokens = 0;                     // rows of one prefill chunk at most; 0: what the step has left
-  int max_queued = 512;                     // waiting requests; more are refused as overloaded
+  PrefixCache prefix_cache = PrefixCache::kOn;  // without effect where kv_reuse is off
+  std::optional<int> context_tokens;            // none: the trained context, or what memory allows
+  std::optional<uint64_t> kv_memory_bytes;      // none: a quarter of available memory, at most 16 full contexts
+  int n_threads = 0;                            // 0: the cores this process may use
+  int step_tokens = 256;                        // rows of one step at most
+  int chunk_tokens = 0;                         // rows of one prefill chunk at most; 0: what the step has left
+  int max_queued = 512;                         // waiting requests; more are refused as overloaded
 };
 
 }  // namespace pagoda::engine

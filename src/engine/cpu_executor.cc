@@ -53,7 +53,8 @@ class CpuExecutor final : public Executor {
         std::memset(to, 0, bytes);
         break;
       case kv::BlockOpKind::kCopy:
-        std::memcpy(to, store_.address(model, op.group, op.source), bytes);
+        kv::copy_tokens(instances_[model.value].model->groups()[op.group.value].layout, op.n_tokens,
+                        store_.address(model, op.group, op.source), to);
         break;
     }
   }

@@ -124,7 +124,9 @@ class EngineImpl final : public Engine, private LogitsReader {
             .preemptions = sched.preemptions,
             .kv_budget_bytes = pool.budget_bytes,
             .kv_live_bytes = pool.live_bytes,
-            .kv_live_blocks = pool.live_blocks};
+            .kv_live_blocks = pool.live_blocks,
+            .kv_cached_bytes = pool.cached_bytes,
+            .reused_tokens = sched.reused_tokens};
   }
 
   Records& records() override { return records_; }
@@ -197,8 +199,11 @@ class EngineImpl final : public Engine, private LogitsReader {
 
   void begin(const sched::StepPlan& plan, int64_t now_us) override {
     for (const sched::SeqRows& rows : plan.rows) {
-      RequestRecord& record = generations_.at(rows.seq)->active().record;
-      if (record.started_us == 0) record.started_us = now_us;
+      Generation& generation = *generations_.at(rows.seq);
+      ActiveRequest& active = generation.active();
+      if (active.record.started_us == 0) active.record.started_us = now_us;
+      // The other choices find what the first computes; what the request saved is what the first one found.
+      if (generation.choice() == 0) active.usage.cached_tokens = runner_->scheduler().find(rows.seq)->n_reused();
     }
   }
 

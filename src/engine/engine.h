@@ -40,6 +40,8 @@ struct EngineStats {
   uint64_t kv_budget_bytes = 0;
   uint64_t kv_live_bytes = 0;
   uint64_t kv_live_blocks = 0;
+  uint64_t kv_cached_bytes = 0;  // kept for later hits, given up when room is needed
+  uint64_t reused_tokens = 0;    // prompt tokens that were found cached, ever
 };
 
 class Engine {

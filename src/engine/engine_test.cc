@@ -187,6 +187,44 @@ TEST_F(EngineTest, TheSameWithoutCacheAndUnderPressure) {
   expect_empty(*engine);
 }
 
+TEST_F(EngineTest, CachedTokensAreReportedAndBelongToTheirNamespace) {
+  const auto engine = make();
+  std::vector<TokenId> tokens;
+  const auto cached_tokens = [&](const std::function<void(Request&)>& change) {
+    Request request = request_of(3, 100, 5);
+    change(request);
+    const auto n_choices = static_cast<size_t>(request.n_choices);
+    Client client(*engine, std::move(request));
+    client.wait(n_choices);
+    if (tokens.empty()) tokens = client.tokens[0];
+    EXPECT_TRUE(
+        std::equal(tokens.rbegin(), tokens.rend(), client.tokens[0].rbegin()));  // behind the prompt, if asked for
+    expect_empty(*engine);
+    EXPECT_EQ(client.finished[0].usage.cached_tokens, engine->records().requests.pop()->cached_tokens);
+    return client.finished[0].usage.cached_tokens;
+  };
+  EXPECT_EQ(cached_tokens([](Request&) {}), 0);
+  EXPECT_GT(engine->stats().kv_cached_bytes, 0u);
+  EXPECT_EQ(cached_tokens([](Request&) {}), 96);
+  EXPECT_EQ(cached_tokens([](Request& r) { r.cache_salt = "x"; }), 0);
+  EXPECT_EQ(cached_tokens([](Request& r) { r.cache_salt = "x"; }), 96);
+  EXPECT_EQ(cached_tokens([](Request& r) { r.tenant = "x"; }), 0);
+  EXPECT_EQ(cached_tokens([](Request& r) { r.prompt_logprobs = 0; }), 0);
+  EXPECT_EQ(cached_tokens([](Request& r) { r.n_choices = 3; }), 96);
+  EXPECT_EQ(engine->stats().reused_tokens, 96u * 2 + 96 * 3);
+}
+
+TEST_F(EngineTest, WithoutPrefixCacheNothingStays) {
+  const auto engine = make([](EngineConfig& config) { config.prefix_cache = PrefixCache::kOff; });
+  for (int i = 0; i < 2; ++i) {
+    Client client(*engine, request_of(3, 100, 5));
+    client.wait();
+    EXPECT_EQ(client.finished[0].usage.cached_tokens, 0);
+  }
+  expect_empty(*engine);
+  EXPECT_EQ(engine->stats().kv_cached_bytes, 0u);
+}
+
 TEST_F(EngineTest, CancelAtAnyMomentFreesBlocks) {
   const auto engine = make([](EngineConfig& config) { config.n_threads = 2; });
   std::minstd_rand random(11);

@@ -1,5 +1,5 @@
 // Promise 1, in one process: a cache never changes an answer. The same sequence's logits and tokens are the same bits alone, in a batch,
-// chunked, preempted, recomputed without cache, on any number of threads and on every instruction set of this machine.
+// chunked, preempted, after prefix hits, recomputed without cache, on any number of threads and on every instruction set of this machine.
 // What a new feature may not change either is one more TEST_P here.
 #include <gtest/gtest.h>
 
@@ -97,6 +97,9 @@ class World final : public LogitsReader {
     return trace_;
   }
 
+  // The next subject is another one.
+  void forget_trace() { trace_ = {}; }
+  uint64_t reused_tokens() const { return runner_->scheduler().stats().reused_tokens; }
   StepRunner& runner() { return *runner_; }
   const Trace& trace() const { return trace_; }
 
@@ -285,6 +288,80 @@ TEST_P(Equality, Preempted) {
   EXPECT_GT(n_before, 0u);
   EXPECT_LT(n_before, static_cast<size_t>(kLongGeneration));
   expect_same(trace, kLongGeneration);
+}
+
+// The prompt's first n tokens, then others.
+std::vector<TokenId> branch_of(std::vector<TokenId> prompt, int n, int n_others, uint32_t seed) {
+  prompt.resize(static_cast<size_t>(n));
+  const std::vector<TokenId> others = random_tokens(seed, n_others);
+  prompt.insert(prompt.end(), others.begin(), others.end());
+  return prompt;
+}
+
+// At a block's boundary, inside a block (copied), and all but the last token of a prompt. Windows are there at replay points only.
+TEST_P(Equality, AfterAPrefixHit) {
+  const bool has_windows = std::string_view(GetParam().family) == "gemma3";
+  for (const int n_common : {32, 160, 173, 279, 280}) {
+    SCOPED_TRACE(n_common);
+    World world(config());
+    ASSERT_TRUE(world.is_ready());
+    world.submit_neighbour(branch_of(prompt(), n_common, has_windows ? 20 : 40, 7), 30);
+    world.run();
+    world.submit_subject(prompt(), kGeneratedTokens, sched::PromptLogits::kNone);
+    expect_same(world.run(), kGeneratedTokens, sched::PromptLogits::kNone);
+    EXPECT_EQ(world.reused_tokens(), static_cast<uint64_t>(std::min(n_common, kPromptTokens - 1)));
+  }
+}
+
+// Blocks that decoding filled, a row at a time, serve a prefill; and a fork leaves the original as it was.
+TEST_P(Equality, AfterATurn) {
+  World world(config());
+  ASSERT_TRUE(world.is_ready());
+  world.submit_subject(prompt(), kLongGeneration, sched::PromptLogits::kNone);
+  expect_same(world.run(), kLongGeneration, sched::PromptLogits::kNone);
+  for (const int n_more : {80, 47}) {
+    std::vector<TokenId> turn = prompt();
+    turn.insert(turn.end(), alone().tokens.begin(), alone().tokens.begin() + n_more);
+    world.forget_trace();
+    const uint64_t before = world.reused_tokens();
+    world.submit_subject(turn, 1, sched::PromptLogits::kNone);
+    expect_same_logits(world.run(), kPromptTokens - 1 + n_more, kPromptTokens + n_more);
+    EXPECT_GE(world.reused_tokens() - before, kPromptTokens / 32 * 32u);
+  }
+}
+
+TEST_P(Equality, SharedInFlight) {
+  for (const int chunk : {0, 50}) {
+    EngineConfig chunked = config();
+    chunked.chunk_tokens = chunk;
+    World world(chunked);
+    ASSERT_TRUE(world.is_ready());
+    for (int i = 0; i < 6; ++i) {
+      if (i == 3) world.submit_subject(prompt(), kGeneratedTokens, sched::PromptLogits::kNone);
+      world.submit_neighbour(branch_of(prompt(), 280 - 25 * i, 20, static_cast<uint32_t>(i)), 20);
+      if (i == 1) world.step();
+    }
+    expect_same(world.run(), kGeneratedTokens, sched::PromptLogits::kNone);
+    EXPECT_GT(world.reused_tokens(), 500u);
+  }
+}
+
+// The prompt is cached, evicted, its memory used by others; computed again and found again.
+TEST_P(Equality, EvictedAndRefilled) {
+  World world(config());
+  ASSERT_TRUE(world.is_ready());
+  for (int round = 0; round < 4; ++round) {
+    if (round == 2) {
+      world.runner().prefixes()->clear();
+      for (uint32_t i = 0; i < 2; ++i) world.submit_neighbour(random_tokens(900 + i, 300), 10);
+      world.run();
+    }
+    const uint64_t before = world.reused_tokens();
+    world.forget_trace();
+    world.submit_subject(prompt(), kGeneratedTokens, sched::PromptLogits::kNone);
+    expect_same(world.run(), kGeneratedTokens, sched::PromptLogits::kNone);
+    EXPECT_EQ(world.reused_tokens() > before, round % 2 == 1);
+  }
 }
 
 // Sanitizers look for other bugs than differing bits, and take ten times as long: one case of each family is enough for them.

@@ -67,6 +67,7 @@ Status run_prompt(StepRunner& runner, Judge& judge, sched::SeqId id, std::span<c
   spec.model = runner.model_id();
   spec.prompt.assign(prompt.begin(), prompt.end());
   spec.prompt_logits = logits;
+  spec.reuse = kv::PrefixReuse::kNone;
   TRY(runner.scheduler().submit(std::move(spec)));
   while (runner.step(judge)) {
   }

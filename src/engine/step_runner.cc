@@ -1,10 +1,12 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
+#include <random>
 
 #include "base/cpu.h"
 #include "base/log.h"
 #include "engine/memory_plan.h"
+#include "engine/model_root.h"
 
 namespace pagoda::engine {
 namespace {
@@ -43,6 +45,7 @@ Status StepRunner::load(const EngineConfig& config) {
   const int64_t begin_us = clock_.now_us();
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
   TRY_ASSIGN(model_, models::load_model(gguf, config.kv_format, *threads_));
+  root_ = model_root(gguf, model_->groups(), config.arithmetic);
   LOG_INFO("loaded {}: {} weights of {:.1f} MiB, {} arithmetic on {}, {} threads, {} ms", gguf.name(),
            to_string(model_->config().architecture), static_cast<double>(model_->weight_bytes()) / kMiB,
            kernels::to_string(config.arithmetic), kernels::to_string(config.isa), n_threads,
@@ -74,7 +77,7 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   uint64_t budget = kv_budget_bytes(config.kv_memory_bytes, one_context, available_memory_bytes());
   if (!config.kv_memory_bytes) budget = std::max(budget, least);  // small contexts in large extents
   pool_ = std::make_unique<kv::BlockPool>(kv::PoolConfig{budget, extent_bytes});
-  cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups);
+  cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups, make_prefixes(config));
   if (cache_->capacity_tokens() < least_context) {
     return fail(ErrorCode::kResourceExhausted,
                 "--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one of {} "
@@ -100,6 +103,16 @@ Status StepRunner::make_cache(const EngineConfig& config) {
       }(),
       config.kv_format);
   return {};
+}
+
+std::optional<kv::PrefixConfig> StepRunner::make_prefixes(const EngineConfig& config) {
+  if (config.prefix_cache == PrefixCache::kOff || config.kv_reuse == KvReuse::kOff) return std::nullopt;
+  std::random_device entropy;
+  prefixes_ = std::make_unique<kv::PrefixIndex>(*pool_, uint64_t{entropy()} << 32 | entropy());
+  size_t bytes_per_token = 0;
+  for (const models::AttentionGroup& group : model_->groups()) bytes_per_token += group.layout.bytes_per_token();
+  const double cost = static_cast<double>(model_->weight_bytes()) / static_cast<double>(bytes_per_token);
+  return kv::PrefixConfig{.index = prefixes_.get(), .clock = &clock_, .fingerprint = root_, .cost_per_byte = cost};
 }
 
 bool StepRunner::step(LogitsReader& reader) {

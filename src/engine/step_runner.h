@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,7 @@ class StepRunner {
   const sched::Scheduler& scheduler() const { return *scheduler_; }
   const kv::BlockPool& pool() const { return *pool_; }
   const kv::Cache& cache() const { return *cache_; }
+  kv::PrefixIndex* prefixes() { return prefixes_.get(); }  // null: off
   const models::Model& model() const { return *model_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
@@ -54,12 +56,15 @@ class StepRunner {
   explicit StepRunner(const Clock& clock) : clock_(clock) {}
   Status load(const EngineConfig& config);
   Status make_cache(const EngineConfig& config);
+  std::optional<kv::PrefixConfig> make_prefixes(const EngineConfig& config);
 
   const Clock& clock_;
   const kernels::KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<models::Model> model_;
+  Hash128 root_;  // model_root.h
   std::unique_ptr<kv::BlockPool> pool_;
+  std::unique_ptr<kv::PrefixIndex> prefixes_;  // null: off
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<BlockStore> store_;
   std::unique_ptr<Executor> executor_;

@@ -20,6 +20,9 @@
 
 namespace pagoda::kernels {
 
+// Raised by any commit that changes a bit of any arithmetic: part of every key under which K and V are kept.
+inline constexpr uint32_t kNumericsRevision = 1;
+
 // kAmx is kAvx512 with AMX-BF16 tiles.
 enum class Isa : uint8_t { kRef, kAvx2, kAvx512, kAmx };
 enum class Arithmetic : uint8_t { kInt8, kF32, kBf16 };

@@ -10,7 +10,7 @@ namespace pagoda::kv {
 // save and load join these with the tiers.
 enum class BlockOpKind : uint8_t {
   kZero,  // all bytes of `block` become 0: a masked slot's NaN times 0 is NaN
-  kCopy,  // all bytes of `source` to `block`, both of one group
+  kCopy,  // the first n_tokens of `source` to `block`, both of one group; all else of `block` becomes 0, as above
 };
 
 struct BlockOp {
@@ -18,6 +18,7 @@ struct BlockOp {
   GroupId group;  // of the plan's model: it fixes the block's size
   BlockId block;
   BlockId source = kNoBlock;
+  int32_t n_tokens = 0;
   friend bool operator==(const BlockOp&, const BlockOp&) = default;
 };
 

@@ -86,6 +86,59 @@ TEST(BlockPoolTest, SharedBlockIsFreeWithItsLastHolder) {
   ASSERT_SOUND(pool.check_integrity());
 }
 
+TEST(BlockPoolTest, AKeptBlockIsCachedUntilEvicted) {
+  BlockPool pool({.budget_bytes = 200, .extent_bytes = 200});
+  const ClassId size_class = pool.add_class(100), other = pool.add_class(200);
+  const BlockId block = *pool.allocate(size_class);
+  pool.seal(block);
+  pool.keep(block, 7);
+  pool.unref(block);
+  EXPECT_EQ(pool.state(block), BlockState::kCached);
+  EXPECT_EQ(pool.keeper(block), 7u);
+  EXPECT_EQ(pool.stats().live_bytes, 0u);
+  EXPECT_EQ(pool.stats().cached_bytes, 100u);
+  EXPECT_FALSE(pool.allocate(other));  // its extent is still the class's
+  const BlockNeed need{other, 1};
+  EXPECT_EQ(pool.missing_bytes({&need, 1}), 200u);
+  EXPECT_EQ(pool.missing_bytes_without_cached({&need, 1}), 0u);
+  ASSERT_TRUE(pool.oldest_idle_extent(size_class));
+  pool.ref(block);
+  EXPECT_EQ(pool.state(block), BlockState::kSealed);
+  EXPECT_FALSE(pool.oldest_idle_extent(size_class));
+  EXPECT_EQ(pool.missing_bytes_without_cached({&need, 1}), 200u);
+  pool.unref(block);
+  ASSERT_SOUND(pool.check_integrity());
+  pool.evict(block);
+  EXPECT_EQ(pool.state(block), BlockState::kFree);
+  EXPECT_EQ(pool.stats().free_extents, 1u);
+  ASSERT_SOUND(pool.check_integrity());
+}
+
+TEST(BlockPoolTest, IdleExtentsComeOldestFirst) {
+  BlockPool pool({.budget_bytes = 600, .extent_bytes = 200});
+  const ClassId size_class = pool.add_class(100);
+  std::vector<BlockId> blocks;
+  for (uint32_t i = 0; i < 6; ++i) {
+    blocks.push_back(*pool.allocate(size_class));
+    pool.seal(blocks.back());
+    pool.keep(blocks.back(), i);
+  }
+  for (const size_t i : {4, 0, 1, 5, 2}) pool.unref(blocks[i]);
+  ASSERT_TRUE(pool.oldest_idle_extent(size_class));
+  EXPECT_EQ(pool.oldest_idle_extent(size_class)->extent, blocks[0].extent());
+  std::vector<BlockId> cached;
+  pool.list_cached(blocks[0].extent(), cached);
+  EXPECT_EQ(cached, (std::vector{blocks[0], blocks[1]}));
+  pool.ref(blocks[1]);
+  EXPECT_EQ(pool.oldest_idle_extent(size_class)->extent, blocks[4].extent());
+  pool.unref(blocks[1]);
+  pool.evict(blocks[4]);
+  pool.evict(blocks[5]);
+  EXPECT_EQ(pool.oldest_idle_extent(size_class)->extent, blocks[0].extent());
+  pool.unref(blocks[3]);
+  ASSERT_SOUND(pool.check_integrity());
+}
+
 TEST(BlockPoolTest, BudgetBelowOneExtentHoldsNothing) {
   BlockPool pool({.budget_bytes = 99, .extent_bytes = 100});
   const ClassId size_class = pool.add_class(10);
@@ -118,8 +171,9 @@ TEST(BlockPoolTest, RandomOperations) {
   struct Held {
     BlockId block;
     size_t size_class;
-    uint32_t refs;
+    uint32_t refs;  // 0: cached
     bool sealed;
+    bool kept = false;
   };
   std::vector<Held> held;
   for (int step = 0; step < 20000; ++step) {
@@ -142,23 +196,31 @@ TEST(BlockPoolTest, RandomOperations) {
       if (op == 4 && !h.sealed) {
         pool.seal(h.block);
         h.sealed = true;
+      } else if (op == 4 && !h.kept && h.refs > 0 && random() % 2) {
+        pool.keep(h.block, static_cast<uint32_t>(step));
+        h.kept = true;
+      } else if (h.refs == 0 && op >= 6) {
+        pool.evict(h.block);
+        held.erase(held.begin() + static_cast<ptrdiff_t>(i));
       } else if (op == 5 && h.sealed) {
         pool.ref(h.block);
         ++h.refs;
       } else if (op >= 6 || step % 1000 > 700) {
+        if (h.refs == 0) continue;
         pool.unref(h.block);
-        if (--h.refs == 0) held.erase(held.begin() + static_cast<ptrdiff_t>(i));
+        if (--h.refs == 0 && !h.kept) held.erase(held.begin() + static_cast<ptrdiff_t>(i));
       }
     }
-    size_t live_bytes = 0;
+    size_t live_bytes = 0, cached_bytes = 0;
     std::set<uint32_t> ids;
     for (const Held& h : held) {
-      live_bytes += sizes[h.size_class];
+      (h.refs > 0 ? live_bytes : cached_bytes) += sizes[h.size_class];
       ids.insert(h.block.value);
       ASSERT_EQ(pool.refs(h.block), h.refs);
     }
     ASSERT_EQ(ids.size(), held.size());  // nobody's block is dealt twice
     ASSERT_EQ(pool.stats().live_bytes, live_bytes);
+    ASSERT_EQ(pool.stats().cached_bytes, cached_bytes);
     ASSERT_EQ(sum(pool.stats()), budget);
     ASSERT_SOUND(pool.check_integrity());
   }

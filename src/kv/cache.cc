@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 
@@ -16,14 +17,21 @@ size_t most_blocks_touched(int64_t n_tokens) {
 
 }  // namespace
 
-Cache::Cache(BlockPool& pool, ModelId model, std::span<const GroupSpec> groups) : pool_(pool), model_(model) {
-  CHECK(!groups.empty());
+Cache::Cache(BlockPool& pool, ModelId model, std::span<const GroupSpec> groups,
+             const std::optional<PrefixConfig>& prefix)
+    : pool_(pool), model_(model), prefix_(prefix.value_or(PrefixConfig{})), runs_(groups.size()) {
+  CHECK(!groups.empty() && groups.size() <= kMaxGroups);
   for (const GroupSpec& spec : groups) {
     CHECK(spec.window_tokens >= 0);
     groups_.push_back({spec, pool.add_class(spec.block_bytes)});
     needs_.push_back({groups_.back().size_class, 0});
   }
   capacity_tokens_ = find_capacity();
+  if (!prefix) return;
+  CHECK(prefix_.index && prefix_.clock);
+  PrefixOwner owner{.groups = {}, .cost_per_byte = prefix_.cost_per_byte};
+  for (const Group& group : groups_) owner.groups.push_back({group.size_class, group.spec.window_tokens});
+  prefix_owner_ = prefix_.index->add_owner(std::move(owner));
 }
 
 // The most blocks of a group that a sequence holds at once on its way to n_tokens, in chunks of at most max_chunk.
@@ -52,35 +60,93 @@ int32_t Cache::find_capacity() const {
 
 Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32_t n_new, std::vector<BlockOp>& ops) {
   CHECK(lease.model() == model_ && n_new > 0);
-  const int32_t n_written = lease.n_written() + n_new;
-  CHECK(token_ids.size() >= static_cast<size_t>(n_written));
+  const auto n_known = static_cast<int32_t>(token_ids.size());
+  CHECK(n_known > lease.n_written());
   DCHECK(std::equal(lease.token_ids_.begin(), lease.token_ids_.end(), token_ids.begin()));
   if (lease.tables_.empty()) lease.tables_.resize(groups_.size());
-  const size_t n_blocks = blocks_for(n_written);
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    needs_[g].n_blocks = static_cast<uint32_t>(n_blocks - lease.tables_[g].blocks.size());
-  }
-  if (const size_t bytes = pool_.missing_bytes(needs_); bytes > 0) return NoSpace{bytes};
-  for (uint32_t g = 0; g < groups_.size(); ++g) {
-    std::vector<BlockId>& blocks = lease.tables_[g].blocks;
-    while (blocks.size() < n_blocks) {
-      const std::optional<BlockId> block = pool_.allocate(groups_[g].size_class);
-      CHECK(block);  // missing_bytes() said so
-      blocks.push_back(*block);
-      ops.push_back({.kind = BlockOpKind::kZero, .group = GroupId(g), .block = *block});
+  const int32_t n_before = lease.n_committed_;
+  const bool was_empty = lease.n_written() == 0;
+  Match found;
+  if (has_prefixes()) {
+    open_root(lease, token_ids.size());
+    found = match(lease, token_ids);
+    take_hits(lease, found, token_ids);
+    if (found.wait_for) {
+      if (lease.n_written() == 0) release(lease);
+      return WaitOn{*found.wait_for, prefix_.clock->now_us() + prefix_.flight_wait_us, WaitOn::For::kRows};
     }
+    hold_donor(found.donor);  // all hits first, then what is new: it must not be evicted to make room for its own copy
   }
+  const auto end = [&] { return std::min(lease.n_written() + found.n_copied + n_new, n_known); };
+  bool has_room = make_room(lease, end());
+  if (!has_room && found.donor != kNoNode) {
+    drop_donor(std::exchange(found.donor, kNoNode));
+    found.n_copied = 0;
+    has_room = make_room(lease, end());
+  }
+  if (!has_room) {
+    const size_t bytes = pool_.missing_bytes_without_cached(needs_);
+    if (was_empty) release(lease);
+    return NoSpace{bytes};
+  }
+  const int32_t n_written = end();
+  open_blocks(lease, n_written, found, ops);
+  // A few tokens in common, as those that begin every prompt, are no reason to keep a block.
+  if (found.n_copied * 2 >= kBlockTokens) prefix_.index->hit(found.donor);
+  drop_donor(found.donor);
   lease.token_ids_.insert(lease.token_ids_.end(), token_ids.begin() + lease.n_written(), token_ids.begin() + n_written);
-  return Granted{};
+  lease.n_committed_ += found.n_copied;
+  const Granted granted{lease.n_committed_ - n_before, found.n_copied, found.miss};
+  if (!has_prefixes()) return granted;
+  if (granted.reused_tokens > 0) mark_replay(lease, lease.path_.size(), 0);
+  if (found.n_copied > 0) drop_outside_window(lease);
+  open_flight(lease, token_ids);
+  return granted;
 }
 
-bool Cache::has_room(const KvLease& lease, int32_t n_tokens, int32_t max_chunk, uint32_t spare) const {
+// Room for the blocks that the lease still lacks to hold n_tokens; needs_ says how many.
+bool Cache::make_room(const KvLease& lease, int32_t n_tokens) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    needs_[g].n_blocks = static_cast<uint32_t>(blocks_for(n_tokens) - lease.tables_[g].blocks.size());
+  }
+  return has_prefixes() ? prefix_.index->make_room(needs_) : pool_.missing_bytes(needs_) == 0;
+}
+
+// The first new block of every group begins as the donor's copy, if there is one.
+void Cache::open_blocks(KvLease& lease, int32_t n_tokens, const Match& match, std::vector<BlockOp>& ops) {
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    std::vector<BlockId>& blocks = lease.tables_[g].blocks;
+    bool is_copy = match.donor != kNoNode;
+    while (blocks.size() < blocks_for(n_tokens)) {
+      const std::optional<BlockId> block = pool_.allocate(groups_[g].size_class);
+      CHECK(block);  // make_room() said so
+      blocks.push_back(*block);
+      BlockOp op{.kind = BlockOpKind::kZero, .group = GroupId(g), .block = *block};
+      if (std::exchange(is_copy, false)) {
+        op.kind = BlockOpKind::kCopy;
+        op.source = prefix_.index->block(match.donor, GroupId(g));
+        op.n_tokens = match.n_copied;
+      }
+      ops.push_back(op);
+    }
+  }
+}
+
+bool Cache::has_room(const KvLease& lease, std::span<const TokenId> token_ids, int32_t max_chunk,
+                     uint32_t spare) const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const size_t held = lease.tables_.empty() ? 0 : lease.tables_[g].n_held();
-    const size_t peak = peak_blocks(groups_[g].spec, n_tokens, max_chunk);
+    const size_t peak = peak_blocks(groups_[g].spec, static_cast<int32_t>(token_ids.size()), max_chunk);
     needs_[g].n_blocks = static_cast<uint32_t>(std::max(peak, held) - held) + spare;
   }
-  return pool_.missing_bytes(needs_) == 0;
+  if (pool_.missing_bytes_without_cached(needs_) == 0) return true;
+  // What others hold for themselves costs nothing; a cached block is one of those that could go, so it costs what a new one does.
+  const uint32_t n_shared = has_prefixes() ? count_held_hits(lease, token_ids) : 0;
+  if (n_shared == 0) return false;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].spec.window_tokens == 0) needs_[g].n_blocks -= std::min(needs_[g].n_blocks, n_shared);
+  }
+  return pool_.missing_bytes_without_cached(needs_) == 0;
 }
 
 void Cache::commit(KvLease& lease, int32_t n) {
@@ -88,22 +154,37 @@ void Cache::commit(KvLease& lease, int32_t n) {
   const size_t sealed_before = static_cast<size_t>(lease.n_committed_ / kBlockTokens);
   lease.n_committed_ += n;
   const size_t sealed = static_cast<size_t>(lease.n_committed_ / kBlockTokens);
-  for (size_t g = 0; g < lease.tables_.size(); ++g) {
-    BlockTable& table = lease.tables_[g];
-    for (size_t b = sealed_before; b < sealed; ++b) pool_.seal(table.blocks[b]);
-    drop_outside_window(groups_[g], table, lease.n_committed_);
+  for (size_t b = sealed_before; b < sealed; ++b) {
+    for (const BlockTable& table : lease.tables_) pool_.seal(table.blocks[b]);
+    if (has_prefixes()) register_block(lease, b);
+  }
+  if (has_prefixes() && sealed > sealed_before) {
+    close_flight(lease);
+    mark_prompt_replays(lease, sealed_before);
+  }
+  drop_outside_window(lease);
+  if (has_prefixes()) pass_dropped(lease);
+}
+
+void Cache::return_block(const KvLease& lease, uint32_t group, size_t block) {
+  const BlockId id = lease.tables_[group].blocks[block];
+  if (id.is_none()) return;
+  if (block < lease.path_.size()) {
+    prefix_.index->drop(lease.path_[block], GroupId(group));
+  } else {
+    pool_.unref(id);
   }
 }
 
-// The next query, at position n_committed, sees tokens t > n_committed - window: a block whose last token is not among them goes.
-void Cache::drop_outside_window(const Group& group, BlockTable& table, int32_t n_committed) {
-  const int32_t window = group.spec.window_tokens;
-  if (window == 0 || n_committed < window) return;
-  // Last token 32 b + 31 <= n_committed - window  <=>  b < (n_committed - window + 1) / 32.
-  const size_t n_dropped = static_cast<size_t>((n_committed - window + 1) / kBlockTokens);
-  for (; table.n_dropped < n_dropped; ++table.n_dropped) {
-    pool_.unref(table.blocks[table.n_dropped]);
-    table.blocks[table.n_dropped] = kNoBlock;
+// What the next query, at position n_committed, does not see goes.
+void Cache::drop_outside_window(KvLease& lease) {
+  for (uint32_t g = 0; g < lease.tables_.size(); ++g) {
+    BlockTable& table = lease.tables_[g];
+    const size_t n_dropped = blocks_out_of_window(groups_[g].spec.window_tokens, lease.n_committed_);
+    for (; table.n_dropped < n_dropped; ++table.n_dropped) {
+      return_block(lease, g, table.n_dropped);
+      table.blocks[table.n_dropped] = kNoBlock;
+    }
   }
 }
 
@@ -118,13 +199,25 @@ void Cache::rollback(KvLease& lease, int32_t n) {
 
 void Cache::release(KvLease& lease) {
   CHECK(lease.model() == model_);
-  for (BlockTable& table : lease.tables_) {
-    for (size_t b = table.n_dropped; b < table.blocks.size(); ++b) pool_.unref(table.blocks[b]);
-    table.blocks.clear();
-    table.n_dropped = 0;
+  if (lease.root_ != kNoNode) {
+    close_flight(lease);
+    mark_replay(lease, lease.path_.size(), 0);  // the end of a turn
   }
+  for (uint32_t g = 0; g < lease.tables_.size(); ++g) {
+    BlockTable& table = lease.tables_[g];
+    for (size_t b = table.n_dropped; b < table.blocks.size(); ++b) return_block(lease, g, b);
+    table.blocks.clear();
+    table.n_dropped = table.n_passed = 0;
+  }
+  if (lease.root_ != kNoNode) prefix_.index->unpin(end_of(lease));
+  lease.root_ = kNoNode;
+  lease.path_.clear();
   lease.token_ids_.clear();
-  lease.n_committed_ = 0;
+  lease.n_committed_ = lease.n_prompt_ = 0;
+}
+
+void Cache::take_completed(std::vector<TicketId>& tickets) {
+  if (has_prefixes()) prefix_.index->in_flight().take_completed(tickets);
 }
 
 Status Cache::check_lease(const KvLease& lease) const {
@@ -161,6 +254,7 @@ Status Cache::check_integrity(std::span<const KvLease* const> leases) const {
   for (const KvLease* lease : leases) {
     if (lease->model() != model_) return fail(ErrorCode::kInternal, "a lease of another model");
     TRY(check_lease(*lease));
+    if (has_prefixes()) TRY(check_path(*lease));
     for (size_t g = 0; g < lease->tables_.size(); ++g) {
       const BlockTable& table = lease->tables_[g];
       for (size_t b = table.n_dropped; b < table.blocks.size(); ++b) {
@@ -168,6 +262,7 @@ Status Cache::check_integrity(std::span<const KvLease* const> leases) const {
       }
     }
   }
+  if (has_prefixes()) TRY(check_holders(leases));
   for (const auto& [block, count] : refs) {
     if (pool_.refs(BlockId{block}) != count) {
       return fail(ErrorCode::kInternal, "block {}: {} holders, {} counted", block, count, pool_.refs(BlockId{block}));

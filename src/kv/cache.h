@@ -4,24 +4,33 @@
 //                                      -> rollback     drafts that were not accepted, a step that failed
 //   release                                            at the end, or when preempted
 //
+// With a prefix index, admit takes over what is cached already: whole blocks by reference, the tokens of one more by copy-on-write; commit
+// registers blocks as they fill, so requests in flight share; and who asks for tokens that another lease computes right now waits for
+// it. At least one token is always left to compute.
+//
 // Units: tokens and positions (int32), blocks of 32 tokens.   Owns: the references in every lease's tables; the pool owns the blocks.
 // Invariants: (1) each group's table covers [0, n_written).  (2) a block is sealed <=> its last token is committed.
-//             (3) a window group drops a block once no later query can see it.   check_integrity(leases): tests and idle.
+//             (3) a window group drops a block once no later query can see it.  (4) a sealed block of a lease is its node's.
+//             check_integrity(leases): tests and idle.
 // Threads: engine thread only.   Errors: no room and waiting are in the return type; a lease of another model is a bug -> CHECK.
-// Cost: O(new blocks); no allocation but the growth of a lease's tables.
+// Cost: O(new blocks); no allocation but the growth of a lease's tables and of the index.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/token_id.h"
 #include "kv/block_op.h"
 #include "kv/block_pool.h"
 #include "kv/ids.h"
 #include "kv/lease.h"
+#include "kv/prefix_index.h"
 
 namespace pagoda::kv {
 
@@ -31,28 +40,50 @@ struct GroupSpec {
   int32_t window_tokens = 0;  // a query at position p sees t > p - window_tokens; 0: all of them
 };
 
-// Names something the cache is waiting for: a tier's load, another request's chunks. Never reused.
-using TicketId = Id<struct TicketIdTag, uint64_t>;
+// Why the token behind the reused ones is computed.
+enum class MissReason : uint8_t {
+  kNone,      // everything known but the last token was reused, or nothing was looked up
+  kCold,      // no cached token stands at this place
+  kEvicted,   // one stood there lately
+  kWindow,    // more was cached, but not the window that its next token would see
+  kOptedOut,  // PrefixReuse::kNone
+};
 
 // The blocks are there; ops were appended to the caller's list.
 struct Granted {
   int32_t reused_tokens = 0;  // tokens found in the cache and taken over: the step starts behind them
+  int32_t copied_tokens = 0;  // of those, by copy-on-write
+  MissReason miss = MissReason::kNone;
 };
-// Ask again when the ticket completes or its deadline passes, whichever is first.
+// Ask again when the ticket completes or its deadline passes, whichever is first. What the lease holds by now it keeps.
 struct WaitOn {
+  // A load goes on by itself; another lease's rows only while steps run.
+  enum class For : uint8_t { kLoad, kRows };
   TicketId ticket;
   int64_t deadline_us = 0;
+  For waits_for = For::kLoad;
 };
-// Nothing changed.
+// Nothing changed, except that a lease which holds tokens keeps those found for it.
 struct NoSpace {
   size_t bytes = 0;  // that must become free first
 };
 using Admission = std::variant<Granted, WaitOn, NoSpace>;
 
+// Lets a cache find and keep prefixes.
+struct PrefixConfig {
+  PrefixIndex* index = nullptr;  // of the same pool
+  const Clock* clock = nullptr;  // the one that WaitOn's deadlines are read by
+  Hash128 fingerprint{};  // of all that decides a block's bytes besides its tokens: file, arithmetic, layout, formats
+  double cost_per_byte = 1;            // PrefixOwner
+  int64_t flight_wait_us = 2'000'000;  // the longest wait for another lease's next block
+};
+
 class Cache {
  public:
-  // Registers a size class per group. GroupId is the index in `groups`; at least one. The pool must outlive the cache.
-  Cache(BlockPool& pool, ModelId model, std::span<const GroupSpec> groups);
+  // Registers a size class per group. GroupId is the index in `groups`; at least one. The pool must outlive the cache, and so must what
+  // `prefix` names. None: every lease computes everything. All caches of a pool have the same index, or none has one.
+  Cache(BlockPool& pool, ModelId model, std::span<const GroupSpec> groups,
+        const std::optional<PrefixConfig>& prefix = std::nullopt);
   virtual ~Cache() = default;
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
@@ -66,13 +97,17 @@ class Cache {
   int32_t capacity_tokens() const { return capacity_tokens_; }
 
   // Room for token_ids[n_written, n_written + n_new), in all groups or in none; n_written advances by n_new when granted. `token_ids` are
-  // all tokens of the sequence that are known, and begin with those the lease already holds. Every newly opened block gets a kZero op.
+  // all tokens of the sequence that are known, and begin with those the lease already holds. Every newly opened block gets a kZero or
+  // kCopy op. Where tokens are reused, n_committed and n_written move behind them first; n_new is cut to what is left.
   // Virtual, so that schedulers can be tested against a cache that makes them wait.
   virtual Admission admit(KvLease& lease, std::span<const TokenId> token_ids, int32_t n_new, std::vector<BlockOp>& ops);
 
-  // Whether a sequence could be brought to n_tokens in chunks of at most max_chunk, with `spare` more blocks left in every group, without
-  // anyone else giving up a block. An estimate for admission: it reserves nothing.
-  bool has_room(const KvLease& lease, int32_t n_tokens, int32_t max_chunk, uint32_t spare) const;
+  // Tokens that admit would reuse for an empty lease now. An estimate for the order of admission: windows are not looked at.
+  int32_t match_tokens(const CacheNamespace& cache_namespace, std::span<const TokenId> token_ids) const;
+
+  // Whether a sequence of these tokens could be brought to their end in chunks of at most max_chunk, with `spare` more blocks left in
+  // every group, without anyone else giving up a block. An estimate for admission: it reserves nothing.
+  bool has_room(const KvLease& lease, std::span<const TokenId> token_ids, int32_t max_chunk, uint32_t spare) const;
 
   // The next n written tokens are final: full blocks are sealed, and blocks that left a group's window are returned.
   // Requires n_committed + n <= n_written.
@@ -82,6 +117,9 @@ class Cache {
   // Returns every block. The lease may be used again, from position 0.
   void release(KvLease& lease);
 
+  // Appends the tickets that completed since the last call.
+  void take_completed(std::vector<TicketId>& tickets);
+
   // `leases`: all that hold blocks of this cache. Checks them against each other and against the pool.
   Status check_integrity(std::span<const KvLease* const> leases) const;
 
@@ -90,18 +128,57 @@ class Cache {
     GroupSpec spec;
     ClassId size_class;
   };
+  // What the index has for a lease, behind what it holds.
+  struct Match {
+    size_t n_blocks = 0;     // of found_: whole blocks to take over
+    NodeId donor = kNoNode;  // whose first n_copied tokens come next
+    int32_t n_copied = 0;
+    MissReason miss = MissReason::kNone;
+    std::optional<TicketId> wait_for;
+  };
 
+  bool has_prefixes() const { return prefix_.index != nullptr; }
   size_t peak_blocks(const GroupSpec& spec, int32_t n_tokens, int32_t max_chunk) const;
   bool fits_alone(int32_t n_tokens) const;
   int32_t find_capacity() const;
-  void drop_outside_window(const Group& group, BlockTable& table, int32_t n_committed);
+  bool make_room(const KvLease& lease, int32_t n_tokens);
+  void open_blocks(KvLease& lease, int32_t n_tokens, const Match& match, std::vector<BlockOp>& ops);
+  void return_block(const KvLease& lease, uint32_t group, size_t block);
+  void drop_outside_window(KvLease& lease);
+
+  // cache_prefix.cc
+  NodeId end_of(const KvLease& lease) const { return lease.path_.empty() ? lease.root_ : lease.path_.back(); }
+  void open_root(KvLease& lease, size_t n_known);
+  Match match(const KvLease& lease, std::span<const TokenId> token_ids);
+  NodeId walk(const KvLease& lease, std::span<const TokenId> rest, Match& match);
+  void match_next_block(const KvLease& lease, NodeId at, std::span<const TokenId> rest, Match& match);
+  uint32_t count_held_hits(const KvLease& lease, std::span<const TokenId> token_ids) const;
+  size_t cached_run(const KvLease& lease, uint32_t group) const;
+  bool window_is_cached(int32_t n_tokens) const;
+  bool has_all_blocks(NodeId id) const;
+  void take_hits(KvLease& lease, const Match& match, std::span<const TokenId> token_ids);
+  void hold_donor(NodeId donor);
+  void drop_donor(NodeId donor);
+  void step_to(KvLease& lease, NodeId child);
+  void register_block(KvLease& lease, size_t block);
+  void open_flight(KvLease& lease, std::span<const TokenId> token_ids);
+  void close_flight(KvLease& lease);
+  void mark_replay(const KvLease& lease, size_t n_blocks, size_t n_extra);
+  void mark_prompt_replays(const KvLease& lease, size_t n_before);
+  void pass_dropped(KvLease& lease);
   Status check_lease(const KvLease& lease) const;
+  Status check_path(const KvLease& lease) const;
+  Status check_holders(std::span<const KvLease* const> leases) const;
 
   BlockPool& pool_;
   ModelId model_;
   std::vector<Group> groups_;  // by GroupId
   int32_t capacity_tokens_ = 0;
+  PrefixConfig prefix_;
+  uint16_t prefix_owner_ = 0;
   mutable std::vector<BlockNeed> needs_;  // scratch, by GroupId
+  std::vector<NodeId> found_;             // scratch: nodes behind a lease's path
+  std::vector<size_t> runs_;              // scratch, by GroupId: blocks in a row that end where the walk is
 };
 
 }  // namespace pagoda::kv

@@ -161,12 +161,12 @@ TEST(CacheTest, CapacityIsWhatASequenceCanReachAlone) {
 TEST(CacheTest, HasRoomKeepsSpareBlocks) {
   OneGroup f(8);
   KvLease lease(kModel, {});
-  EXPECT_TRUE(f.cache.has_room(lease, 256, 256, 0));
-  EXPECT_FALSE(f.cache.has_room(lease, 257, 256, 0));
-  EXPECT_TRUE(f.cache.has_room(lease, 192, 32, 2));
-  EXPECT_FALSE(f.cache.has_room(lease, 193, 32, 2));
+  EXPECT_TRUE(f.cache.has_room(lease, std::span(f.tokens).first(256), 256, 0));
+  EXPECT_FALSE(f.cache.has_room(lease, std::span(f.tokens).first(257), 256, 0));
+  EXPECT_TRUE(f.cache.has_room(lease, std::span(f.tokens).first(192), 32, 2));
+  EXPECT_FALSE(f.cache.has_room(lease, std::span(f.tokens).first(193), 32, 2));
   ASSERT_TRUE(is_granted(f.cache.admit(lease, f.tokens, 64, f.ops)));
-  EXPECT_TRUE(f.cache.has_room(lease, 256, 256, 0));  // what it holds counts
+  EXPECT_TRUE(f.cache.has_room(lease, std::span(f.tokens).first(256), 256, 0));  // what it holds counts
   f.cache.release(lease);
 }
 

@@ -27,6 +27,13 @@ using ModelId = Id<struct ModelIdTag, uint32_t>;
 using GroupId = Id<struct GroupIdTag,
                    uint32_t>;  // attention group of one model: layers that keep the same tokens (gemma3: global, local)
 
+// Names something the cache is waiting for: a tier's load, another request's chunks. Never reused; 0 names nothing.
+using TicketId = Id<struct TicketIdTag, uint64_t>;
+
+// A node of the prefix index. Only valid while somebody pins it.
+using NodeId = Id<struct NodeIdTag, uint32_t>;
+inline constexpr NodeId kNoNode{~uint32_t{0}};
+
 // Who may share blocks: equal namespaces only. HMAC(server secret, tenant, salt); all zero where none is set.
 struct CacheNamespace {
   std::array<uint64_t, 2> bits{};

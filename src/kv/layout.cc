@@ -1,5 +1,7 @@
 #include "kv/layout.h"
 
+#include <cstring>
+
 #include "base/check.h"
 
 namespace pagoda::kv {
@@ -12,6 +14,25 @@ size_t scale_bytes(KvType type) { return type == KvType::kInt8 ? align_up(kBlock
 
 size_t value_bytes(KvType type, int head_dim) {
   return align_up(static_cast<size_t>(kBlockTokens) * head_dim * (type == KvType::kInt8 ? 1 : 2));
+}
+
+// K lies in rows of [32 tokens][4 bytes], whatever the type.
+void copy_k(KvType type, int head_dim, size_t n_tokens, const std::byte* from, std::byte* to) {
+  constexpr size_t kSlot = 4, kRow = kBlockTokens * kSlot;
+  for (size_t at = 0; at < value_bytes(type, head_dim); at += kRow) std::memcpy(to + at, from + at, n_tokens * kSlot);
+}
+
+// bf16 lies in pairs of tokens: of an odd number, the last pair's first token is copied alone.
+void copy_v(KvType type, int head_dim, size_t n_tokens, const std::byte* from, std::byte* to) {
+  const auto dims = static_cast<size_t>(head_dim);
+  if (type == KvType::kInt8) {
+    std::memcpy(to, from, n_tokens * dims);
+    return;
+  }
+  const size_t whole = n_tokens / 2 * dims * 4;
+  std::memcpy(to, from, whole);
+  if (n_tokens % 2 == 0) return;
+  for (size_t at = whole; at < whole + dims * 4; at += 4) std::memcpy(to + at, from + at, 2);
 }
 
 }  // namespace
@@ -33,6 +54,25 @@ GroupLayout GroupLayout::make(int n_kv_heads, int head_dim, std::span<const Laye
     group.layers.push_back(layer);
   }
   return group;
+}
+
+void copy_tokens(const GroupLayout& group, int n_tokens, const std::byte* from, std::byte* to) {
+  CHECK(n_tokens >= 0 && n_tokens <= kBlockTokens && from != to);
+  const auto n = static_cast<size_t>(n_tokens);
+  std::memset(to, 0, group.block_bytes);
+  for (const LayerLayout& layer : group.layers) {
+    for (int head = 0; head < group.n_kv_heads; ++head) {
+      const size_t at = layer.offset + static_cast<size_t>(head) * layer.head_bytes;
+      copy_k(layer.format.k, group.head_dim, n, from + at, to + at);
+      copy_v(layer.format.v, group.head_dim, n, from + at + layer.v, to + at + layer.v);
+      if (layer.format.k == KvType::kInt8) {
+        std::memcpy(to + at + layer.k_scales, from + at + layer.k_scales, n * sizeof(uint16_t));
+      }
+      if (layer.format.v == KvType::kInt8) {
+        std::memcpy(to + at + layer.v_scales, from + at + layer.v_scales, n * sizeof(uint16_t));
+      }
+    }
+  }
 }
 
 std::string to_string(LayerFormat format) {

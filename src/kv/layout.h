@@ -59,6 +59,10 @@ struct GroupLayout {
 // Bytes of one token of one KV head: K or V in a format, scales included.
 size_t token_head_bytes(KvType type, int head_dim);
 
+// The first n_tokens slots of block `from` in all layers and heads to `to`, whose other bytes become 0. Both hold block_bytes and are not
+// the same. Requires 0 <= n_tokens <= 32.
+void copy_tokens(const GroupLayout& group, int n_tokens, const std::byte* from, std::byte* to);
+
 // Where element (slot, dim) of a head's K or V lies, counted in elements from the part's start.
 constexpr size_t k_index(KvType type, int slot, int dim) {
   const int packed = type == KvType::kInt8 ? 4 : 2;

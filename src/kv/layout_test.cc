@@ -88,5 +88,38 @@ TEST(IdsTest, BlockIdHoldsExtentAndSlot) {
   EXPECT_TRUE(kNoBlock.is_none());
 }
 
+TEST(LayoutTest, CopiesTokensAndZeroesTheRest) {
+  const std::vector<LayerFormat> formats{{KvType::kInt8, KvType::kInt8},
+                                         {KvType::kBf16, KvType::kBf16},
+                                         {KvType::kBf16, KvType::kInt8},
+                                         {KvType::kInt8, KvType::kBf16}};
+  constexpr int kHeadDim = 48, kHeads = 2;
+  const GroupLayout group = GroupLayout::make(kHeads, kHeadDim, formats);
+  const std::vector<std::byte> from(group.block_bytes, std::byte{0x55});
+  for (const int n : {0, 1, 2, 7, 31, 32}) {
+    std::vector<std::byte> to(group.block_bytes, std::byte{0xAA}), expected(group.block_bytes);
+    for (const LayerLayout& layer : group.layers) {
+      for (int head = 0; head < kHeads; ++head) {
+        const auto set = [&](size_t part, size_t index, KvType type) {
+          const size_t bytes = type == KvType::kInt8 ? 1 : 2;
+          const size_t at = layer.offset + static_cast<size_t>(head) * layer.head_bytes + part + index * bytes;
+          std::fill_n(expected.begin() + static_cast<ptrdiff_t>(at), bytes, std::byte{0x55});
+        };
+        for (int slot = 0; slot < n; ++slot) {
+          for (int dim = 0; dim < kHeadDim; ++dim) {
+            set(0, k_index(layer.format.k, slot, dim), layer.format.k);
+            set(layer.v, v_index(layer.format.v, kHeadDim, slot, dim), layer.format.v);
+          }
+          const auto scale = static_cast<size_t>(slot);
+          if (layer.format.k == KvType::kInt8) set(layer.k_scales, scale, KvType::kBf16);
+          if (layer.format.v == KvType::kInt8) set(layer.v_scales, scale, KvType::kBf16);
+        }
+      }
+    }
+    copy_tokens(group, n, from.data(), to.data());
+    EXPECT_TRUE(to == expected) << n;
+  }
+}
+
 }  // namespace
 }  // namespace pagoda::kv

@@ -3,16 +3,19 @@
 //   positions  [0 ........ n_committed ........ n_written)
 //               K and V final, sealed     granted to the step that runs, or drafts not yet accepted
 //               where a block is full
+//   path       root -> node -> node       of the prefix index, one node per sealed block; the lease is a holder of the last one
 //
 // Move-only. Destroying or overwriting one that still holds blocks is a bug -> CHECK: Cache::release it first.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/token_id.h"
 #include "kv/block_table.h"
 #include "kv/ids.h"
@@ -21,6 +24,12 @@ namespace pagoda::kv {
 
 // Whether admit may answer WaitOn. Set to kNever by the scheduler once a ticket's deadline has passed: the tokens are recomputed.
 enum class Patience : uint8_t { kMayWait, kNever };
+
+// Whether an admission may take over tokens that the cache already holds.
+enum class PrefixReuse : uint8_t {
+  kMatch,
+  kNone,  // computes all of them: the logits of every prompt position are wanted. Its blocks serve others all the same
+};
 
 class KvLease {
  public:
@@ -32,11 +41,14 @@ class KvLease {
     model_ = other.model_;
     namespace_ = other.namespace_;
     patience = other.patience;
-    tables_ = std::move(other.tables_);
-    token_ids_ = std::move(other.token_ids_);
+    reuse = other.reuse;
+    tables_ = std::exchange(other.tables_, {});
+    token_ids_ = std::exchange(other.token_ids_, {});
     n_committed_ = std::exchange(other.n_committed_, 0);
-    other.tables_.clear();
-    other.token_ids_.clear();
+    path_ = std::exchange(other.path_, {});
+    root_ = std::exchange(other.root_, kNoNode);
+    n_prompt_ = std::exchange(other.n_prompt_, 0);
+    flight_ = std::exchange(other.flight_, std::nullopt);
     return *this;
   }
   KvLease(const KvLease&) = delete;
@@ -54,7 +66,9 @@ class KvLease {
     return group.value < tables_.size() ? std::span<const BlockId>(tables_[group.value].blocks)
                                         : std::span<const BlockId>();
   }
+  // Whether it holds memory, or a place in the prefix index.
   bool holds_blocks() const {
+    if (root_ != kNoNode) return true;
     for (const BlockTable& table : tables_) {
       if (table.n_held() > 0) return true;
     }
@@ -62,6 +76,7 @@ class KvLease {
   }
 
   Patience patience = Patience::kMayWait;
+  PrefixReuse reuse = PrefixReuse::kMatch;
 
  private:
   friend class Cache;
@@ -71,6 +86,11 @@ class KvLease {
   std::vector<BlockTable> tables_;  // by GroupId
   std::vector<TokenId> token_ids_;
   int32_t n_committed_ = 0;
+  // Empty where the cache has no prefix index.
+  std::vector<NodeId> path_;  // [n_committed / 32]
+  NodeId root_ = kNoNode;
+  int32_t n_prompt_ = 0;           // tokens known at the first admit: their end is a replay point
+  std::optional<Hash128> flight_;  // the block it computes for others too (in_flight.h)
 };
 
 }  // namespace pagoda::kv

@@ -81,8 +81,11 @@ class FakeExecutor {
   }
 
   void apply(const kv::Cache& cache, const kv::BlockOp& op) {
-    ASSERT_EQ(op.kind, kv::BlockOpKind::kZero);
-    std::memset(block_bytes(cache, op.group, op.block), 0, cache.group(op.group).block_bytes);
+    uint8_t* to = block_bytes(cache, op.group, op.block);
+    std::memset(to, 0, cache.group(op.group).block_bytes);
+    if (op.kind != kv::BlockOpKind::kCopy) return;
+    ASSERT_NE(op.block, op.source);
+    std::memcpy(to, block_bytes(cache, op.group, op.source), static_cast<size_t>(op.n_tokens) * kSlotBytes);
   }
 
   void write(const kv::Cache& cache, const Sequence& seq, int32_t position) {

@@ -14,7 +14,7 @@ int32_t SchedConfig::max_step_rows() const {
 int32_t SchedConfig::max_step_logits() const { return std::min(max_step_rows(), max_running + logits_tokens); }
 
 Scheduler::Scheduler(const SchedConfig& config, const Clock& clock, const OrderPolicy& policy)
-    : config_(config), clock_(clock), policy_(policy) {
+    : config_(config), clock_(clock), policy_(policy), start_order_(config.overtake_us) {
   CHECK(config.step_tokens > 0 && config.chunk_tokens >= 0 && config.logits_tokens > 0);
   CHECK(config.max_running > 0 && config.max_waiting > 0);
 }
@@ -50,7 +50,8 @@ Status Scheduler::submit(SequenceSpec spec) {
                 config_.max_waiting);
   }
   const SeqId id = spec.id;
-  auto [it, is_new] = sequences_.try_emplace(id, std::make_unique<Sequence>(std::move(spec), next_order_++));
+  auto [it, is_new] =
+      sequences_.try_emplace(id, std::make_unique<Sequence>(std::move(spec), next_order_++, clock_.now_us()));
   CHECK(is_new);
   insert_in_order(line->waiting, *it->second);
   ++stats_.submitted;
@@ -92,9 +93,31 @@ void Scheduler::resume_late() {
 }
 
 void Scheduler::complete(kv::TicketId ticket) {
-  for (size_t i = set_aside_.size(); i-- > 0;) {
-    if (set_aside_[i]->waiting_on->ticket == ticket) resume(*set_aside_[i]);
+  std::erase_if(set_aside_, [&](Sequence* seq) {
+    if (seq->waiting_on->ticket != ticket) return false;
+    seq->waiting_on.reset();
+    return true;
+  });
+}
+
+// Those that the caches completed themselves: another sequence's rows are there, or will not come.
+void Scheduler::complete_tickets() {
+  tickets_.clear();
+  for (const ModelLine& line : lines_) line.cache->take_completed(tickets_);
+  for (const kv::TicketId ticket : tickets_) complete(ticket);
+}
+
+// Nothing can run, so nobody's rows will come either: the first of those that wait for some computes them itself.
+bool Scheduler::resume_stuck() {
+  Sequence* first = nullptr;
+  for (Sequence* seq : set_aside_) {
+    const bool waits_for_rows = seq->waiting_on->waits_for == kv::WaitOn::For::kRows;
+    if (waits_for_rows && (!first || policy_.before(*seq, *first))) first = seq;
   }
+  if (!first) return false;
+  first->lease.patience = kv::Patience::kNever;
+  resume(*first);
+  return true;
 }
 
 std::optional<int64_t> Scheduler::wake_us() const {
@@ -113,6 +136,8 @@ void Scheduler::commit_step(const StepPlan& plan, std::span<const StepOutcome> o
     Sequence& seq = *planned_[i].seq;
     CHECK(seq.id() == plan.rows[i].seq);
     if (planned_[i].end != FinishReason::kNone) {
+      // What it computed last may serve others.
+      if (outcomes[i].kind != StepOutcome::Kind::kFailed) line.cache->commit(seq.lease, plan.rows[i].n_tokens);
       erase(seq, planned_[i].end);
     } else if (outcomes[i].kind == StepOutcome::Kind::kFailed) {
       erase(seq, FinishReason::kFailed);

@@ -28,6 +28,7 @@
 #include "kv/snapshot.h"
 #include "sched/order_policy.h"
 #include "sched/sequence.h"
+#include "sched/start_order.h"
 #include "sched/step_plan.h"
 
 namespace pagoda::sched {
@@ -44,6 +45,7 @@ struct SchedConfig {
   int32_t max_running = 256;    // sequences of one model that compute at once
   int32_t max_waiting = 1024;   // of all models; submit refuses beyond
   KvReuse kv_reuse = KvReuse::kOn;
+  int64_t overtake_us = 1'000'000;  // who waits to start for longer is not overtaken by longer cached prefixes any more
 
   // The most rows that a plan can have.
   int32_t max_step_rows() const;
@@ -60,6 +62,7 @@ struct SchedStats {
   uint64_t steps = 0;
   uint64_t computed_tokens = 0;  // rows of committed steps
   uint64_t sampled_tokens = 0;
+  uint64_t reused_tokens = 0;  // prompt tokens that no row was spent on
 };
 
 class Scheduler {
@@ -115,6 +118,7 @@ class Scheduler {
   enum class Grant : uint8_t { kRows, kSetAside, kNoSpace, kEnded };
   enum class Room : uint8_t { kAskAgain, kNone, kEnded };
 
+  void plan_any(StepPlan& plan);
   void plan_model(ModelLine& line, StepPlan& plan);
   void plan_decodes(ModelLine& line, StepPlan& plan);
   int32_t plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan);
@@ -123,6 +127,7 @@ class Scheduler {
   int32_t chunk_of(const Sequence& seq, int32_t budget) const;
   Grant grant(ModelLine& line, Sequence& seq, int32_t n_tokens, StepPlan& plan);
   Room make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan);
+  Room start_over(Sequence& seq);
   void add_rows(Sequence& seq, StepPlan& plan);
 
   Sequence* last_holder(const Sequence& except) const;
@@ -131,6 +136,9 @@ class Scheduler {
   void set_aside(Sequence& seq, const kv::WaitOn& wait);
   void resume(Sequence& seq);
   void resume_late();
+  bool resume_stuck();
+  void complete_tickets();
+  void estimate_hits(const ModelLine& line);
   void commit_rows(ModelLine& line, Sequence& seq, const SeqRows& rows, const StepOutcome& outcome);
   void erase(Sequence& seq, FinishReason reason);
   ModelLine* find_line(kv::ModelId model);
@@ -152,6 +160,8 @@ class Scheduler {
   std::vector<Sequence*> set_aside_;   // those with waiting_on
   std::vector<Sequence*> pinned_;      // in a waiting line and holding blocks, since they were set aside there
   const Sequence* blocked_ = nullptr;  // first in line of those that found no room: nobody behind it may start
+  StartOrder start_order_;
+  std::vector<kv::TicketId> tickets_;  // scratch
   uint64_t next_order_ = 0;
   int32_t logits_left_ = 0;  // of the step being planned
   bool in_flight_ = false;

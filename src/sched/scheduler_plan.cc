@@ -11,15 +11,22 @@ void Scheduler::next_step(StepPlan& plan) {
   CHECK(!in_flight_);
   plan.clear();
   planned_.clear();
+  complete_tickets();
   resume_late();
+  do {
+    plan_any(plan);
+  } while (plan.empty() && resume_stuck());
+  in_flight_ = !plan.empty();
+  publish();
+}
+
+void Scheduler::plan_any(StepPlan& plan) {
   for (size_t i = 0; i < lines_.size() && plan.empty(); ++i) {
     const size_t index = (turn_ + i) % lines_.size();
     plan.model = lines_[index].cache->model();
     plan_model(lines_[index], plan);
     if (!plan.empty()) turn_ = (index + 1) % lines_.size();
   }
-  in_flight_ = !plan.empty();
-  publish();
 }
 
 void Scheduler::plan_model(ModelLine& line, StepPlan& plan) {
@@ -57,33 +64,42 @@ int32_t Scheduler::plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan
   return budget;
 }
 
+// One that finds no room, or waits, holds up those behind it in line only.
 void Scheduler::plan_starts(ModelLine& line, int32_t budget, StepPlan& plan) {
-  for (size_t i = 0; i < line.waiting.size() && budget > 0;) {
-    if (line.running.size() >= static_cast<size_t>(config_.max_running)) return;
-    Sequence& seq = *line.waiting[i];
-    if (seq.waiting_on) {
-      ++i;
+  if (line.waiting.empty() || budget <= 0 || line.running.size() >= static_cast<size_t>(config_.max_running)) return;
+  estimate_hits(line);
+  for (Sequence* seq : start_order_.of(line.waiting, clock_.now_us())) {
+    if (budget <= 0 || line.running.size() >= static_cast<size_t>(config_.max_running)) return;
+    const int32_t chunk = chunk_of(*seq, budget);
+    if (chunk == 0) return;
+    if (seq->waiting_on) continue;
+    // Those that were set aside in line will run: no more than can.
+    const bool is_full = line.running.size() + pinned_.size() >= static_cast<size_t>(config_.max_running);
+    if (is_full && std::ranges::find(pinned_, seq) == pinned_.end()) continue;
+    if (!may_start(line, *seq)) {
+      block(*seq);
       continue;
     }
-    const int32_t chunk = chunk_of(seq, budget);
-    if (chunk == 0) return;
-    if (!may_start(line, seq)) return block(seq);
-    switch (grant(line, seq, chunk, plan)) {
-      case Grant::kRows:
-        budget -= plan.rows.back().n_tokens;
-        line.waiting.erase(line.waiting.begin() + static_cast<ptrdiff_t>(i));
-        std::erase(pinned_, &seq);
-        insert_in_order(line.running, seq);
-        seq.start();
-        break;
-      case Grant::kSetAside:
-        ++i;
-        break;
-      case Grant::kNoSpace:
-        return;
-      case Grant::kEnded:
-        break;
-    }
+    if (grant(line, *seq, chunk, plan) != Grant::kRows) continue;
+    budget -= plan.rows.back().n_tokens;
+    std::erase(line.waiting, seq);
+    std::erase(pinned_, seq);
+    insert_in_order(line.running, *seq);
+    seq->start();
+  }
+}
+
+// A glance at the index for those who may start soon; what it says holds for a while.
+void Scheduler::estimate_hits(const ModelLine& line) {
+  constexpr int64_t kFreshUs = 100'000;
+  if (line.waiting.size() < 2) return;
+  const int64_t now_us = clock_.now_us();
+  for (size_t i = 0; i < std::min(line.waiting.size(), StartOrder::kLookAhead); ++i) {
+    Sequence& seq = *line.waiting[i];
+    if (seq.hit_us >= 0 && now_us - seq.hit_us < kFreshUs) continue;
+    const bool may_match = seq.lease.reuse == kv::PrefixReuse::kMatch;
+    seq.hit_tokens = may_match ? line.cache->match_tokens(seq.lease.cache_namespace(), seq.tokens()) : 0;
+    seq.hit_us = now_us;
   }
 }
 
@@ -93,7 +109,7 @@ bool Scheduler::may_start(const ModelLine& line, const Sequence& seq) const {
   if (blocked_ && policy_.before(*blocked_, seq)) return false;
   if (std::ranges::all_of(lines_, [](const ModelLine& other) { return other.running.empty(); })) return true;
   const int32_t chunk = std::max(1, chunk_of(seq, config_.step_tokens));
-  return line.cache->has_room(seq.lease, seq.n_tokens(), chunk, static_cast<uint32_t>(line.running.size()));
+  return line.cache->has_room(seq.lease, seq.tokens(), chunk, static_cast<uint32_t>(line.running.size()));
 }
 
 // 0: a step's logits are used up.
@@ -110,7 +126,8 @@ Scheduler::Grant Scheduler::grant(ModelLine& line, Sequence& seq, int32_t n_toke
   CHECK(n_tokens > 0);
   for (;;) {
     const kv::Admission answer = line.cache->admit(seq.lease, seq.tokens(), n_tokens, plan.block_ops);
-    if (std::holds_alternative<kv::Granted>(answer)) {
+    if (const auto* granted = std::get_if<kv::Granted>(&answer)) {
+      if (seq.state() == SeqState::kWaiting) seq.first_miss = granted->miss;
       add_rows(seq, plan);
       return Grant::kRows;
     }
@@ -124,12 +141,17 @@ Scheduler::Grant Scheduler::grant(ModelLine& line, Sequence& seq, int32_t n_toke
 }
 
 // After NoSpace: takes the blocks of the last in line, if that one stands behind `seq`. Who only waits takes none from who runs.
-// When nobody else holds any, the chunk is too long for the budget; and if it is one token, so is the sequence.
+// When nobody else holds any, the chunk is too long for the budget; and if it is one token, so is the sequence: or its blocks lie
+// scattered, as hits do, and leave no whole extent to another group.
 Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan) {
   Sequence* victim = last_holder(seq);
   if (!victim && n_tokens > 1) {
     n_tokens /= 2;
     return Room::kAskAgain;
+  }
+  if (!victim && seq.lease.reuse == kv::PrefixReuse::kMatch && seq.lease.holds_blocks() &&
+      seq.n_tokens() <= find_line(seq.model())->cache->capacity_tokens()) {
+    return start_over(seq);
   }
   if (!victim) {
     plan.ended.push_back({seq.id(), FinishReason::kLength});
@@ -144,9 +166,19 @@ Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan&
   return Room::kNone;
 }
 
+// Alone, in an empty pool, one block after the other.
+Scheduler::Room Scheduler::start_over(Sequence& seq) {
+  find_line(seq.model())->cache->release(seq.lease);
+  seq.lease.reuse = kv::PrefixReuse::kNone;
+  if (seq.state() != SeqState::kDecoding) return Room::kAskAgain;
+  seq.recompute();
+  return Room::kNone;  // its turn comes with the prefills
+}
+
 // The rows are what the cache granted: where it found tokens already computed, the first position is behind them.
 void Scheduler::add_rows(Sequence& seq, StepPlan& plan) {
   if (blocked_ == &seq) blocked_ = nullptr;
+  stats_.reused_tokens += static_cast<uint64_t>(seq.rows_granted());
   SeqRows rows{
       .seq = seq.id(), .first_position = seq.n_computed(), .n_tokens = seq.lease.n_written() - seq.n_computed()};
   if (seq.prompt_logits() == PromptLogits::kAll) {

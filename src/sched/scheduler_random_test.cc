@@ -23,6 +23,7 @@ struct Load {
 struct LoadResult {
   int n_stopped = 0;  // with all the tokens they wanted
   uint64_t preemptions = 0;
+  uint64_t reused_tokens = 0;
 };
 
 void run_load(const Load& load, LoadResult& result) {
@@ -37,7 +38,9 @@ void run_load(const Load& load, LoadResult& result) {
                                   .max_waiting = 20 + draw(100),
                                   .kv_reuse = draw(8) ? KvReuse::kOn : KvReuse::kOff};
   const SchedConfig config = load.config.value_or(random_config);
-  World w(load.n_extents, config);
+  const Prefixes prefixes = draw(3) ? Prefixes::kOn : Prefixes::kOff;
+  const int n_salts = draw(2) ? 1 << 30 : 1 + draw(6);  // how many different beginnings
+  World w(load.n_extents, config, prefixes);
   w.max_rows = config.max_step_rows();
   int n_submitted = 0;
   std::vector<kv::TicketId> tickets;
@@ -45,7 +48,9 @@ void run_load(const Load& load, LoadResult& result) {
     const int id = ++n_submitted;
     const kv::ModelId model = draw(3) ? kModel : kOther;
     const int most = std::min(150, w.caches[model.value]->capacity_tokens());
-    SequenceSpec spec{.id = seq(static_cast<uint64_t>(id)), .model = model, .prompt = prompt_of(1 + draw(most), id)};
+    std::vector<TokenId> prompt = prompt_of(1 + draw(most), id % n_salts);
+    if (draw(2)) prompt.back() = TokenId(id);
+    SequenceSpec spec{.id = seq(static_cast<uint64_t>(id)), .model = model, .prompt = std::move(prompt)};
     if (draw(30) == 0) {
       const int32_t at = kv::kBlockTokens * draw(3);
       w.caches[model.value]->waits[spec.prompt[0].value] = {kv::TicketId(static_cast<uint64_t>(id)),
@@ -83,6 +88,8 @@ void run_load(const Load& load, LoadResult& result) {
   w.check_done();
   for (const auto& [id, reason] : w.reasons) result.n_stopped += reason == FinishReason::kStop ? 1 : 0;
   result.preemptions += w.scheduler.stats().preemptions;
+  result.reused_tokens += w.scheduler.stats().reused_tokens;
+  EXPECT_TRUE(prefixes == Prefixes::kOn || w.scheduler.stats().reused_tokens == 0);
 }
 
 TEST(SchedulerRandomTest, SmallBudgets) {
@@ -91,6 +98,7 @@ TEST(SchedulerRandomTest, SmallBudgets) {
   for (int round = 0; round < 60; ++round) run_load({device(), {}, 4 + device() % 30, 60, 1}, result);
   EXPECT_GT(result.n_stopped, 60 * 20);
   EXPECT_GT(result.preemptions, 100u);
+  EXPECT_GT(result.reused_tokens, 1000u);
 }
 
 TEST(SchedulerRandomTest, LargeBudgets) {

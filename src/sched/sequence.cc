@@ -7,7 +7,7 @@
 
 namespace pagoda::sched {
 
-Sequence::Sequence(SequenceSpec spec, uint64_t order)
+Sequence::Sequence(SequenceSpec spec, uint64_t order, int64_t queued_us)
     : lease(spec.model, spec.cache_namespace),
       id_(spec.id),
       order_(order),
@@ -16,16 +16,28 @@ Sequence::Sequence(SequenceSpec spec, uint64_t order)
       priority_(spec.priority),
       arrival_us_(spec.arrival_us),
       deadline_us_(spec.deadline_us),
-      prompt_logits_(spec.prompt_logits) {}
+      queued_us_(queued_us),
+      prompt_logits_(spec.prompt_logits) {
+  lease.reuse = prompt_logits_ == PromptLogits::kAll ? kv::PrefixReuse::kNone : spec.reuse;
+}
 
 void Sequence::start() {
   CHECK(state_ == SeqState::kWaiting || state_ == SeqState::kPreempted);
   state_ = SeqState::kPrefilling;
 }
 
+// What it computed before it was preempted does not count when it is found again.
+int32_t Sequence::rows_granted() {
+  const int32_t n_new = std::max(0, std::min(n_computed(), n_prompt_) - n_seen_);
+  n_reused_ += n_new;
+  n_seen_ = std::max(n_seen_, n_computed());
+  return n_new;
+}
+
 void Sequence::rows_done() {
   CHECK(is_running());
   n_logits_done_ = std::max(n_logits_done_, n_computed());
+  n_seen_ = std::max(n_seen_, n_computed());
 }
 
 void Sequence::append(TokenId token) {

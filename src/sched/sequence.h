@@ -47,15 +47,16 @@ struct SequenceSpec {
   kv::CacheNamespace cache_namespace{};
   std::vector<TokenId> prompt;
   PromptLogits prompt_logits = PromptLogits::kNone;
-  int32_t priority = 0;  // recorded for the policies to come
+  kv::PrefixReuse reuse = kv::PrefixReuse::kMatch;  // kNone where all prompt logits are wanted, whatever it says
+  int32_t priority = 0;                             // recorded for the policies to come
   int64_t arrival_us = 0;
   int64_t deadline_us = 0;  // 0: none
 };
 
 class Sequence {
  public:
-  // `order`: place in the line of all submissions.
-  Sequence(SequenceSpec spec, uint64_t order);
+  // `order`: place in the line of all submissions; queued_us: when it joined.
+  Sequence(SequenceSpec spec, uint64_t order, int64_t queued_us = 0);
 
   SeqId id() const { return id_; }
   kv::ModelId model() const { return lease.model(); }
@@ -63,6 +64,7 @@ class Sequence {
   int32_t priority() const { return priority_; }
   int64_t arrival_us() const { return arrival_us_; }
   int64_t deadline_us() const { return deadline_us_; }
+  int64_t queued_us() const { return queued_us_; }  // by the scheduler's clock
   PromptLogits prompt_logits() const { return prompt_logits_; }
 
   SeqState state() const { return state_; }
@@ -75,11 +77,14 @@ class Sequence {
   int32_t n_prompt() const { return n_prompt_; }
   int32_t n_computed() const { return lease.n_committed(); }
   int32_t n_to_compute() const { return n_tokens() - n_computed(); }
+  // Prompt tokens that were taken over from the cache and never computed by this sequence.
+  int32_t n_reused() const { return n_reused_; }
   // Positions [0, n_logits_done) have had their logits delivered; a recomputation does not deliver them again.
   int32_t n_logits_done() const { return n_logits_done_; }
 
   // Transitions; any other one is a bug -> CHECK.
   void start();                // waiting, preempted -> prefilling
+  int32_t rows_granted();      // after admit: positions [0, n_computed) are there. Returns by how much n_reused() grew
   void rows_done();            // after commit: positions [0, n_computed) are delivered
   void append(TokenId token);  // prefilling, decoding -> decoding: the token sampled at the last position
   void recompute();            // decoding -> prefilling: its blocks were given back by design (KvReuse::kOff)
@@ -87,7 +92,10 @@ class Sequence {
   void finish(FinishReason reason);  // any but finished -> finished
 
   kv::KvLease lease;
-  std::optional<kv::WaitOn> waiting_on;  // set aside until then, in whatever state
+  std::optional<kv::WaitOn> waiting_on;               // set aside until then, in whatever state
+  kv::MissReason first_miss = kv::MissReason::kNone;  // of its first admission
+  int32_t hit_tokens = 0;                             // what the cache may have for it: an estimate, made at hit_us
+  int64_t hit_us = -1;
 
  private:
   SeqId id_;
@@ -95,9 +103,12 @@ class Sequence {
   std::vector<TokenId> tokens_;
   int32_t n_prompt_;
   int32_t n_logits_done_ = 0;
+  int32_t n_seen_ = 0;  // positions that were there at some time
+  int32_t n_reused_ = 0;
   int32_t priority_;
   int64_t arrival_us_;
   int64_t deadline_us_;
+  int64_t queued_us_;
   PromptLogits prompt_logits_;
   SeqState state_ = SeqState::kWaiting;
   FinishReason finish_reason_ = FinishReason::kNone;

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -39,6 +40,11 @@ class WaitingCache final : public kv::Cache {
     if (wait != waits.end() && lease.n_written() == wait->second.at && lease.patience == kv::Patience::kMayWait) {
       return kv::WaitOn{wait->second.ticket, wait->second.deadline_us};
     }
+    const auto scattered = scattered_at.find(token_ids[0].value);
+    if (scattered != scattered_at.end() && lease.reuse == kv::PrefixReuse::kMatch &&
+        lease.n_written() >= scattered->second) {
+      return kv::NoSpace{1};
+    }
     return Cache::admit(lease, token_ids, n_new, ops);
   }
   struct Wait {
@@ -48,17 +54,26 @@ class WaitingCache final : public kv::Cache {
   };
   std::map<int32_t, Wait> waits;
   std::map<int32_t, int> n_asked;
+  // By first prompt token: n_written at which its blocks lie so badly that no more fit.
+  std::map<int32_t, int32_t> scattered_at;
 };
+
+enum class Prefixes { kOff, kOn };
 
 // Two models over one pool: model 0 has a full and a window group, model 1 a full one. Extents of 1 KiB hold 4, 3 and 2 blocks.
 struct World {
-  World(size_t n_extents, const SchedConfig& config)
+  World(size_t n_extents, const SchedConfig& config, Prefixes prefixes = Prefixes::kOff)
       : pool({.budget_bytes = n_extents * 1024, .extent_bytes = 1024}),
+        index(pool, 11),
         scheduler(config, clock, policy),
         executor(pool) {
+    std::optional<kv::PrefixConfig> prefix;
+    if (prefixes == Prefixes::kOn) prefix = {.index = &index, .clock = &clock};
     caches.push_back(std::make_unique<WaitingCache>(
-        pool, kModel, std::vector<kv::GroupSpec>{{.block_bytes = 256}, {.block_bytes = 320, .window_tokens = 40}}));
-    caches.push_back(std::make_unique<WaitingCache>(pool, kOther, std::vector<kv::GroupSpec>{{.block_bytes = 512}}));
+        pool, kModel, std::vector<kv::GroupSpec>{{.block_bytes = 256}, {.block_bytes = 320, .window_tokens = 40}},
+        prefix));
+    caches.push_back(
+        std::make_unique<WaitingCache>(pool, kOther, std::vector<kv::GroupSpec>{{.block_bytes = 512}}, prefix));
     for (auto& cache : caches) scheduler.add_model(*cache);
   }
 
@@ -116,6 +131,7 @@ struct World {
   void check_done() {
     ASSERT_TRUE(scheduler.idle());
     ASSERT_EQ(pool.stats().live_blocks, 0u);
+    index.clear();
     ASSERT_EQ(pool.stats().free_extents, pool.n_extents());
     for (const auto& [id, prompt] : prompts) {
       const std::vector<TokenId>& got = tokens[id];
@@ -127,6 +143,7 @@ struct World {
   }
 
   kv::BlockPool pool;
+  kv::PrefixIndex index;
   FakeClock clock;
   Fcfs policy;
   std::vector<std::unique_ptr<WaitingCache>> caches;

@@ -1,0 +1,19 @@
+// What cached blocks are good for: a fingerprint of everything besides its tokens that decides a block's bytes.
+#pragma once
+
+#include <span>
+
+#include "base/digest.h"
+#include "kernels/kernels.h"
+#include "models/blocks.h"
+#include "weights/gguf.h"
+
+namespace pagoda::engine {
+
+// Of the file (size, metadata with tokenizer and rope, tensor table, and samples of every tensor, so that two fine-tunes differ), the
+// arithmetic, the layout id, every group's formats and window, and the numerics revision. The first 128 bits of a SHA-256.
+// Cost: reads 3 KiB of each tensor.
+Hash128 model_root(const weights::Gguf& gguf, std::span<const models::AttentionGroup> groups,
+                   kernels::Arithmetic arithmetic);
+
+}  // namespace pagoda::engine
