@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -212,6 +213,23 @@ class FetchModelTest(unittest.TestCase):
         self.assertEqual(repair.returncode, 0, err)
         self.assertEqual((self.models / "tiny.gguf").read_bytes(), self.body, err)
         self.assertEqual(self.left_overs(), [])
+
+    def test_folders_that_vanish_do_not_end_the_progress_bar(self):
+        """pip makes and removes folders of its own below the one that is watched."""
+        loader = importlib.machinery.SourceFileLoader("fetch_model", str(ROOT / "scripts/fetch_model"))
+        fetch_model = importlib.util.module_from_spec(importlib.util.spec_from_loader("fetch_model", loader))
+        loader.exec_module(fetch_model)
+        (self.root / "gone").mkdir()
+        (self.root / "a.whl").write_bytes(b"123")
+        scandir = os.scandir
+
+        def vanishing(path):
+            if str(path).endswith("gone"):
+                raise FileNotFoundError(path)
+            return scandir(path)
+
+        with unittest.mock.patch("os.scandir", vanishing):
+            self.assertGreater(fetch_model.bytes_below(self.root), 3)
 
     def test_a_wrong_checksum_leaves_nothing(self):
         child = self.fetch("0" * 64)
