@@ -1,5 +1,4 @@
 #include <cstring>
-#include <limits>
 
 #include "engine/executor.h"
 #include "models/forward.h"
@@ -13,15 +12,6 @@ struct Instance {
   models::ForwardPlan plan;
   models::Workspace workspace;
 };
-
-// The lowest of the largest.
-TokenId largest(std::span<const kernels::LogitTile> tiles) {
-  kernels::LogitTile best{-std::numeric_limits<float>::infinity(), 0};
-  for (const kernels::LogitTile& tile : tiles) {
-    if (tile.max > best.max) best = tile;
-  }
-  return TokenId(best.index);
-}
 
 class CpuExecutor final : public Executor {
  public:
@@ -78,7 +68,8 @@ class CpuExecutor final : public Executor {
       const std::span<const kernels::LogitTile> tiles(instance.workspace.tiles + i * n_tiles, n_tiles);
       const std::span<const float> logits(instance.workspace.logits + i * vocab, vocab);
       const bool whole = batch.samples[i].mode == models::SampleMode::kLogits;
-      results_.push_back({batch.samples[i].row, largest(tiles), whole ? logits : std::span<const float>(), tiles});
+      results_.push_back({batch.samples[i].row, TokenId(kernels::largest_tile(tiles).index),
+                          whole ? logits : std::span<const float>(), tiles});
     }
     return results_;
   }

@@ -70,14 +70,6 @@ std::span<const float> EditedLogits::tile(int i) {
   return {edited_, original.size()};
 }
 
-kernels::LogitTile EditedLogits::largest() const {
-  kernels::LogitTile best = tiles_.front();
-  for (const kernels::LogitTile& tile : tiles_) {
-    if (tile.max > best.max) best = tile;
-  }
-  return best;
-}
-
 float EditedLogits::reached_by(int n) {
   if (n > n_tiles()) return -std::numeric_limits<float>::infinity();
   maxima_.clear();

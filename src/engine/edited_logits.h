@@ -35,7 +35,7 @@ class EditedLogits {
   // Valid until the next call.
   std::span<const float> tile(int i);
   // The largest logit, the lowest id on ties.
-  kernels::LogitTile largest() const;
+  kernels::LogitTile largest() const { return kernels::largest_tile(tiles_); }
   // At least n logits are this large, and few more: the n-th largest of the tiles' maxima. -inf if n exceeds the tiles.
   float reached_by(int n);
 

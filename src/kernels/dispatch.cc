@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/amx/attention.h"
 #include "kernels/isa_detect.h"
 #include "kernels/table.h"
 

@@ -86,6 +86,14 @@ struct LogitTile {
   float max = 0;
   int32_t index = 0;
 };
+// The tile with the largest value, the first of equals.  Requires at least one.
+inline LogitTile largest_tile(std::span<const LogitTile> tiles) {
+  LogitTile best = tiles.front();
+  for (const LogitTile& tile : tiles) {
+    if (tile.max > best.max) best = tile;
+  }
+  return best;
+}
 struct ExpSums {
   float mass = 0;      // sum of exp(e)
   float exponent = 0;  // sum of exp(e) * e

@@ -27,5 +27,6 @@ void fill_logits_avx512(KernelTable& table);
 void fill_attention_ref(KernelTable& table);
 void fill_attention_avx2(KernelTable& table);
 void fill_attention_avx512(KernelTable& table);
+void fill_attention_amx(KernelTable& table);
 
 }  // namespace pagoda::kernels

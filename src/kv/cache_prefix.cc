@@ -52,7 +52,7 @@ NodeId Cache::walk(const KvLease& lease, std::span<const TokenId> rest, Match& m
   const size_t most = (rest.size() - 1) / kBlockTokens;
   while (found_.size() < most) {
     const BlockTokens tokens = block_tokens(rest, found_.size());
-    const NodeId child = index.trie().find(index.trie().key_of(at, tokens), at, tokens);
+    const NodeId child = index.trie().find(at, tokens);
     if (child == kNoNode) break;
     found_.push_back(child);
     at = child;
@@ -120,7 +120,7 @@ int32_t Cache::match_tokens(const CacheNamespace& cache_namespace, std::span<con
   size_t n_blocks = 0;
   for (; at != kNoNode && (n_blocks + 1) * kBlockTokens < token_ids.size(); ++n_blocks) {
     const BlockTokens tokens = block_tokens(token_ids, n_blocks);
-    at = index.trie().find(index.trie().key_of(at, tokens), at, tokens);
+    at = index.trie().find(at, tokens);
     if (at == kNoNode) break;
   }
   return static_cast<int32_t>(n_blocks) * kBlockTokens;
@@ -135,7 +135,7 @@ uint32_t Cache::count_held_hits(const KvLease& lease, std::span<const TokenId> t
   uint32_t n_held = 0;
   for (size_t b = lease.path_.size(); at != kNoNode && (b + 1) * kBlockTokens < token_ids.size(); ++b) {
     const BlockTokens tokens = block_tokens(token_ids, b);
-    at = index.trie().find(index.trie().key_of(at, tokens), at, tokens);
+    at = index.trie().find(at, tokens);
     if (at == kNoNode) break;
     const std::span<const BlockId> blocks(index.trie().node(at).blocks);
     if (std::ranges::all_of(blocks,

@@ -57,7 +57,7 @@ NodeId PrefixIndex::open_root(uint16_t owner, const Hash128& fingerprint, const 
 
 NodeId PrefixIndex::find_root(uint16_t owner, const Hash128& fingerprint, const CacheNamespace& cache_namespace) const {
   const RootName name = root_name(owner, fingerprint, cache_namespace);
-  return trie_.find(trie_.key_of(kNoNode, name), kNoNode, name);
+  return trie_.find(kNoNode, name);
 }
 
 bool PrefixIndex::is_evictable(NodeId id) const {

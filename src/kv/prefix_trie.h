@@ -63,6 +63,7 @@ class PrefixTrie {
   Hash128 key_of(NodeId parent, BlockTokens tokens) const;
   // kNoNode if there is none. `key` is key_of(parent, tokens).
   NodeId find(const Hash128& key, NodeId parent, BlockTokens tokens) const;
+  NodeId find(NodeId parent, BlockTokens tokens) const { return find(key_of(parent, tokens), parent, tokens); }
   // Requires that there is none yet.
   NodeId insert(const Hash128& key, NodeId parent, BlockTokens tokens);
   // Requires a node without children.
