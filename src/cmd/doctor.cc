@@ -57,6 +57,8 @@ std::string kind_text(Isa isa, DotKind kind) {
       return "bf16, tiles";
     case DotKind::kInt8:
       return isa == Isa::kAvx2 ? "int8 x 8-bit codes, maddubs" : isa == Isa::kRef ? "int8" : "int8, vnni";
+    case DotKind::kInt15:
+      return isa == Isa::kAvx2 ? "15-bit x int8, madd" : isa == Isa::kRef ? "int8 to int15" : "15-bit x int8, vnni";
     case DotKind::kInt4:
     case DotKind::kInt5:
     case DotKind::kInt6:

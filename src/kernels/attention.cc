@@ -30,6 +30,7 @@ void attention_fold(const KernelTable& table, Arithmetic arithmetic, const Atten
   float* next = reinterpret_cast<float*>(scratch);
   std::byte* span_scratch = scratch + static_cast<size_t>(kAttentionMaxRows) * partial_floats(head_dim) * sizeof(float);
   const auto attend = table.attention_span[static_cast<int>(arithmetic)];
+  table.attention_prepare[static_cast<int>(arithmetic)](args, span_scratch);
   attend(args, spans.begin, partial, span_scratch);
   for (int span = spans.begin + 1; span < spans.end; ++span) {
     attend(args, span, next, span_scratch);

@@ -117,6 +117,7 @@ TEST_P(AttentionTest, RunsOfSpansMergeToTheWhole) {
         std::vector<float> next(4 * size);
         AlignedBytes scratch(attention_scratch_bytes(head_dim()));
         attention_fold(table, arithmetic, rows.args, {0, cut}, partial.data(), scratch.data);
+        table.attention_prepare[static_cast<int>(arithmetic)](rows.args, scratch.data);
         for (int span = cut; span < spans.end; ++span) {
           table.attention_span[static_cast<int>(arithmetic)](rows.args, span, next.data(), scratch.data);
           table.attention_merge(partial.data(), next.data(), 4, head_dim());
@@ -162,13 +163,15 @@ TEST_P(AttentionTest, RefIsCloseToDouble) {
       rows.args.window = window;
       rows.args.softcap = window == 0 ? 0.0f : 2.0f;
       for (const Arithmetic arithmetic : kAllArithmetics) {
-        const bool rounds =
-            arithmetic == Arithmetic::kBf16 || (arithmetic == Arithmetic::kInt8 && format.k == KvType::kInt8);
+        const bool is_int8 = arithmetic == Arithmetic::kInt8;
+        const bool rounds_q = arithmetic == Arithmetic::kBf16 || (is_int8 && format.k == KvType::kInt8);
+        const bool rounds_w = is_int8 && format.v == KvType::kInt8;
+        const double bound = rounds_q ? 2e-2 : rounds_w ? 2e-4 : 2e-6;
         const std::vector<float> out = rows.run(Isa::kRef, arithmetic);
         for (int r = 0; r < rows.args.n_rows; ++r) {
           const std::vector<double> want = attend_in_double(cache, rows, r);
           for (int d = 0; d < head_dim(); ++d) {
-            EXPECT_NEAR(out[rows.offset[r] + d], want[d], rounds ? 2e-2 : 2e-6)
+            EXPECT_NEAR(out[rows.offset[r] + d], want[d], bound)
                 << to_string(format) << " " << to_string(arithmetic) << " row " << r;
           }
         }
@@ -238,6 +241,96 @@ TEST(KvWriteTest, EdgesOfTheScale) {
   }
 }
 
+// What lies in slots that nobody sees yet (an earlier sequence's bytes, any scale) contributes exactly nothing.
+TEST(AttentionValuesTest, StaleSlotsContributeNothing) {
+  set_float_mode();
+  constexpr int kDim = 48;
+  constexpr int kTokens = 300;  // the last block holds 12
+  for (const LayerFormat format : {kQ8, kK16V8}) {
+    const Cache clean(format, kDim, kTokens);
+    const Cache stale(format, kDim, kTokens);
+    const kv::KvView view = stale.view();
+    std::byte* head = stale.bytes(kTokens / kv::kBlockTokens).data + view.head_offset;
+    for (int slot = kTokens % kv::kBlockTokens; slot < kv::kBlockTokens; ++slot) {
+      reinterpret_cast<uint16_t*>(head + view.layer.v_scales)[slot] = slot % 2 == 0 ? 0x7E00 : 0x7BFF;  // NaN, largest
+      for (int d = 0; d < kDim; ++d) head[view.layer.v + kv::v_index(KvType::kInt8, kDim, slot, d)] = std::byte{0x80};
+    }
+    Rows rows(clean, run_of_positions(kTokens - 5, 15, 3));
+    Rows same(stale, run_of_positions(kTokens - 5, 15, 3));
+    const std::vector<float> want = rows.run(Isa::kRef, Arithmetic::kInt8);
+    for (const Isa isa : supported_isas()) {
+      EXPECT_TRUE(same_bits(same.run(isa, Arithmetic::kInt8), want)) << to_string(isa) << " " << to_string(format);
+    }
+  }
+}
+
+// A cache of kSinkTokens equal keys but the first's, which takes nearly all of p and has a small V (an attention sink).
+struct SinkCache {
+  static constexpr int kDim = 16;
+  static constexpr int kTokens = 256;
+  explicit SinkCache(float value) : layout(kv::GroupLayout::make(1, kDim, std::vector<LayerFormat>{kQ8})) {
+    for (int b = 0; b < kTokens / kv::kBlockTokens; ++b) {
+      owned.push_back(std::make_unique<AlignedBytes>(layout.block_bytes));
+      blocks.push_back(owned.back()->data);
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      const std::vector<float> k(kDim, t == 0 ? 1.0f : 0.0f);
+      const std::vector<float> v(kDim, t == 0 ? value / 1024 : value);
+      std::byte* block = owned[static_cast<size_t>(t / kv::kBlockTokens)]->data;
+      kernel_table(Isa::kRef).kv_write(k.data(), v.data(), kDim, layout.layers[0], block, t % kv::kBlockTokens);
+    }
+  }
+  kv::KvView view() const { return kv::KvView::make(blocks.data(), layout, 0, 0); }
+
+  kv::GroupLayout layout;
+  std::vector<std::unique_ptr<AlignedBytes>> owned;
+  std::vector<const std::byte*> blocks;
+};
+
+// Weights are integers over the largest p * s_v, not the largest p: what is not the sink keeps its bits.
+TEST(AttentionValuesTest, ASinkLeavesTheOthersTheirBits) {
+  set_float_mode();
+  const SinkCache cache(1.0f);
+  std::vector<float> q(SinkCache::kDim, 8.0f / SinkCache::kDim);  // the sink's score is 8, the others' 0
+  std::vector<float> out(q.size());
+  const uint32_t offset = 0;
+  const int32_t position = SinkCache::kTokens - 1;
+  const AttentionArgs args{
+      .q = q.data(), .out = out.data(), .row_offset = &offset, .position = &position, .n_rows = 1, .kv = cache.view()};
+  AlignedBytes scratch(attention_scratch_bytes(SinkCache::kDim));
+  const double others = (SinkCache::kTokens - 1) * std::exp(-8.0);
+  const double want = (1.0 / 1024 + others) / (1.0 + others);
+  for (const Isa isa : supported_isas()) {
+    attention(kernel_table(isa), Arithmetic::kInt8, args, scratch.data);
+    for (const float x : out) EXPECT_NEAR(x, want, want * 1e-3) << to_string(isa);
+  }
+}
+
+// V of zeros has scales of 0, and so are all weights; the smallest scale that f16 has still works.
+TEST(AttentionValuesTest, ScalesOfZeroAndTheSmallest) {
+  set_float_mode();
+  constexpr float kSmallest = 0x1p-24f;
+  for (const float value : {0.0f, 127 * kSmallest}) {
+    const SinkCache cache(value);
+    std::vector<float> q(SinkCache::kDim, 0.0f);
+    std::vector<float> out(q.size());
+    const uint32_t offset = 0;
+    const int32_t position = SinkCache::kTokens - 1;
+    const AttentionArgs args{.q = q.data(),
+                             .out = out.data(),
+                             .row_offset = &offset,
+                             .position = &position,
+                             .n_rows = 1,
+                             .kv = cache.view()};
+    AlignedBytes scratch(attention_scratch_bytes(SinkCache::kDim));
+    const double want = value * 255.0 / 256.0;  // the sink's own rounds to 0
+    for (const Isa isa : supported_isas()) {
+      attention(kernel_table(isa), Arithmetic::kInt8, args, scratch.data);
+      for (const float x : out) EXPECT_NEAR(x, want, want * 1e-3) << to_string(isa);
+    }
+  }
+}
+
 TEST(AttentionSpanTest, ARowThatSeesNothingIsEmptyAndMergesAsNothing) {
   set_float_mode();
   constexpr int kDim = 64;
@@ -249,6 +342,7 @@ TEST(AttentionSpanTest, ARowThatSeesNothingIsEmptyAndMergesAsNothing) {
     std::vector<float> first(2 * size, 1.0f);
     std::vector<float> second(2 * size, 1.0f);
     AlignedBytes scratch(attention_scratch_bytes(kDim));
+    table.attention_prepare[0](rows.args, scratch.data);
     table.attention_span[0](rows.args, 0, first.data(), scratch.data);
     table.attention_span[0](rows.args, 1, second.data(), scratch.data);
     EXPECT_EQ(second[0], -std::numeric_limits<float>::infinity());

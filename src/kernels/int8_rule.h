@@ -1,4 +1,4 @@
-// How a number becomes int8 in the cache and in queries, one scalar at a time. Internal to kernels.
+// How a number becomes an integer in the cache, in queries and in weights of P.V, one scalar at a time. Internal to kernels.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,19 @@ inline int8_t quantize_i8(float x, float scale) {
 inline uint16_t kv_scale(float amax) {
   const uint16_t scale = tensor::f32_to_f16(amax / kInt8Max);
   return scale < kF16Largest ? scale : kF16Largest;
+}
+
+// Weights of P.V over int8 V in int8 arithmetic: w = p * s_v, W the largest of those that a row sees in a span. 8 bits would
+// not do: where an attention sink has nearly all of p, the other tokens share the rest.
+//   q = round-half-even(w * (32767 / W));  O = f32(sum of q * v) * (W / 32767)
+// |sum| <= 256 * 32767 * 128 < 2^31: exact in any order.
+inline constexpr float kWeightMax = 32767.0f;
+inline constexpr float kLeastWeight = 1e-30f;  // all q are 0 where W is below it
+inline float weight_factor(float largest) { return largest < kLeastWeight ? 0.0f : kWeightMax / largest; }
+// A NaN gives 0.
+inline int32_t quantize_weight(float w, float factor) {
+  const float q = w * factor;
+  return static_cast<int32_t>(round_half_even(q > 0.0f ? q : 0.0f));
 }
 
 }  // namespace pagoda::kernels

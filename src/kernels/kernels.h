@@ -21,7 +21,7 @@
 namespace pagoda::kernels {
 
 // Raised by any commit that changes a bit of any arithmetic: part of every key under which K and V are kept.
-inline constexpr uint32_t kNumericsRevision = 1;
+inline constexpr uint32_t kNumericsRevision = 2;
 
 // kAmx is kAvx512 with AMX-BF16 tiles.
 enum class Isa : uint8_t { kRef, kAvx2, kAvx512, kAmx };
@@ -139,9 +139,12 @@ struct KernelTable {
   // Touches no byte of other slots, so that two threads may write two slots of one block.
   void (*kv_write)(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head,
                    int slot);
+  // The queries of args as the arithmetic wants them, into scratch: before the attention_span calls with the same args and scratch.
+  void (*attention_prepare[kArithmetics])(const AttentionArgs& args, std::byte* scratch);  // by Arithmetic
   // One span [span] for all rows of args; partial [n_rows, 2 + head_dim].  A row that sees nothing in the span gets m = -inf, l = 0, O = 0.
-  // n_rows <= kAttentionMaxRows; scratch >= attention_scratch_bytes(head_dim).
-  // bf16: q, and p * s_v after its own rounding, are rounded to bf16; q.K per 32 dims and P.V per block add as the matmul does. There
+  // n_rows <= kAttentionMaxRows; scratch >= attention_scratch_bytes(head_dim), with the prepared queries.
+  // int8, over int8 V: the weights w = p * s_v become 15-bit integers over the row's largest in the span (int8_rule.h), P.V is exact.
+  // bf16: q, and w after its own rounding, are rounded to bf16; q.K per 32 dims and P.V per block add as the matmul does. There
   // V of a block's unseen slots must be finite (it is multiplied by 0).
   void (*attention_span[kArithmetics])(const AttentionArgs& args, int span, float* partial,
                                        std::byte* scratch);  // by Arithmetic

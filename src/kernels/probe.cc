@@ -16,6 +16,8 @@ std::string_view to_string(DotKind kind) {
       return "int6";
     case DotKind::kInt8:
       return "int8";
+    case DotKind::kInt15:
+      return "int15";
     case DotKind::kBf16:
       return "bf16";
   }

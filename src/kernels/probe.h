@@ -13,9 +13,10 @@
 namespace pagoda::kernels {
 
 // What a dot product multiplies. kInt4 ... kInt8: int8 activations with codes of at most 4, 5, 6, 8 bits. AVX2 sums 8, 4, 2, 1 products in 16
-// bits before it widens them, so narrow codes are faster there; to VNNI they are all the same.
-enum class DotKind : uint8_t { kF32, kInt4, kInt5, kInt6, kInt8, kBf16 };
-inline constexpr int kDotKinds = 6;
+// bits before it widens them, so narrow codes are faster there; to VNNI they are all the same. kInt15: weights of 15 bits with int8, as
+// attention's P.V has them: 16-bit products on AVX2, two planes of bytes to VNNI.
+enum class DotKind : uint8_t { kF32, kInt4, kInt5, kInt6, kInt8, kInt15, kBf16 };
+inline constexpr int kDotKinds = 7;
 std::string_view to_string(DotKind kind);
 
 struct DotLoop {

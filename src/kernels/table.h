@@ -23,7 +23,7 @@ void fill_logits_ref(KernelTable& table);
 void fill_logits_avx2(KernelTable& table);
 void fill_logits_avx512(KernelTable& table);
 
-// kv_write, attention_span, attention_merge, attention_finish.
+// kv_write, attention_prepare, attention_span, attention_merge, attention_finish.
 void fill_attention_ref(KernelTable& table);
 void fill_attention_avx2(KernelTable& table);
 void fill_attention_avx512(KernelTable& table);

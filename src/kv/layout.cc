@@ -22,17 +22,15 @@ void copy_k(KvType type, int head_dim, size_t n_tokens, const std::byte* from, s
   for (size_t at = 0; at < value_bytes(type, head_dim); at += kRow) std::memcpy(to + at, from + at, n_tokens * kSlot);
 }
 
-// bf16 lies in pairs of tokens: of an odd number, the last pair's first token is copied alone.
+// V lies in rows of [head_dim][4 bytes], of 2 or 4 tokens; of the last row perhaps only the first tokens are copied.
 void copy_v(KvType type, int head_dim, size_t n_tokens, const std::byte* from, std::byte* to) {
-  const auto dims = static_cast<size_t>(head_dim);
-  if (type == KvType::kInt8) {
-    std::memcpy(to, from, n_tokens * dims);
-    return;
-  }
-  const size_t whole = n_tokens / 2 * dims * 4;
+  const auto row_tokens = static_cast<size_t>(packed_elements(type));
+  const size_t row = static_cast<size_t>(head_dim) * 4;
+  const size_t whole = n_tokens / row_tokens * row;
   std::memcpy(to, from, whole);
-  if (n_tokens % 2 == 0) return;
-  for (size_t at = whole; at < whole + dims * 4; at += 4) std::memcpy(to + at, from + at, 2);
+  const size_t rest = n_tokens % row_tokens * (4 / row_tokens);
+  if (rest == 0) return;
+  for (size_t at = whole; at < whole + row; at += 4) std::memcpy(to + at, from + at, rest);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 //   kv head: [K | K scales | V | V scales]     every part starts on 64 bytes
 //
 // K bf16  [head_dim/2][32 tokens][2]    K int8  [head_dim/4][32 tokens][4]     AMX and VNNI B operands: no horizontal sums
-// V bf16  [32 tokens/2][head_dim][2]    V int8  [32 tokens][head_dim]
+// V bf16  [32 tokens/2][head_dim][2]    V int8  [32 tokens/4][head_dim][4]     the same of P.V, whose sum runs over tokens
 // scales  f16 [32 tokens], int8 only: x = s * q, s = f16(amax / 127), q = round-half-even(x / s) clamped to +-127, 0 where s is 0
 //
 // Plain data after construction; read by kernels, counted by kv. Units: bytes unless the name says otherwise.
@@ -22,7 +22,7 @@
 namespace pagoda::kv {
 
 // Raised whenever the bytes of a block change meaning; part of every key that leaves the process.
-inline constexpr uint32_t kLayoutId = 1;
+inline constexpr uint32_t kLayoutId = 2;
 
 enum class KvType : uint8_t { kBf16, kInt8 };
 
@@ -63,14 +63,17 @@ size_t token_head_bytes(KvType type, int head_dim);
 // the same. Requires 0 <= n_tokens <= 32.
 void copy_tokens(const GroupLayout& group, int n_tokens, const std::byte* from, std::byte* to);
 
+// Elements side by side in 4 bytes: dims of a token in K, tokens of a dim in V.
+constexpr int packed_elements(KvType type) { return type == KvType::kInt8 ? 4 : 2; }
+
 // Where element (slot, dim) of a head's K or V lies, counted in elements from the part's start.
 constexpr size_t k_index(KvType type, int slot, int dim) {
-  const int packed = type == KvType::kInt8 ? 4 : 2;
+  const int packed = packed_elements(type);
   return static_cast<size_t>((dim / packed * kBlockTokens + slot) * packed + dim % packed);
 }
 constexpr size_t v_index(KvType type, int head_dim, int slot, int dim) {
-  if (type == KvType::kInt8) return static_cast<size_t>(slot * head_dim + dim);
-  return static_cast<size_t>((slot / 2 * head_dim + dim) * 2 + slot % 2);
+  const int packed = packed_elements(type);
+  return static_cast<size_t>((slot / packed * head_dim + dim) * packed + slot % packed);
 }
 
 std::string to_string(LayerFormat format);  // "bf16", "q8", "k16v8", "k8v16"

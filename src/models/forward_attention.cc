@@ -180,6 +180,7 @@ void Forward::attend_spans(const kernels::AttentionArgs& args, const AttentionPl
     kernels::attention_fold(k_, context_.arithmetic, args, chunk.spans, fold, scratch.kernel);
     return;
   }
+  k_.attention_prepare[static_cast<int>(context_.arithmetic)](args, scratch.kernel);
   for (int span = chunk.spans.begin; span < chunk.spans.end; ++span) {
     float* partial = is_first ? scratch.partials : slot_of(chunk, args.n_rows, span);
     attend_span(args, span, partial, scratch.kernel);

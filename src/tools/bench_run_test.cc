@@ -114,6 +114,11 @@ TEST(ModelCosts, CountEveryWeightThatATokenMeets) {
   ASSERT_TRUE(q8);
   EXPECT_EQ(q8->kv_bytes_per_token(), config->n_layers * config->n_kv_heads * (2.0 * d + 4));
   EXPECT_EQ(q8->body_bytes, costs->body_bytes);
+  for (const ModelCosts::KvLayers& layers : q8->kv) {
+    EXPECT_EQ(layers.qk,
+              layers.bytes_per_token < costs->kv_bytes_per_token() ? kernels::DotKind::kInt8 : kernels::DotKind::kF32);
+    EXPECT_EQ(layers.pv, kernels::DotKind::kInt15);
+  }
   EXPECT_FALSE(model_costs(*gguf, kernels::Arithmetic::kInt8, "q3"));
 }
 

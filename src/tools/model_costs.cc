@@ -24,6 +24,19 @@ DotKind qk_kind(kv::KvType k, Arithmetic arithmetic) {
   return DotKind::kF32;
 }
 
+// P.V: weights of 15 bits over int8 V in int8 arithmetic; V in bf16 is f32's there.
+DotKind pv_kind(kv::KvType v, Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::kInt8:
+      return v == kv::KvType::kInt8 ? DotKind::kInt15 : DotKind::kF32;
+    case Arithmetic::kF32:
+      return DotKind::kF32;
+    case Arithmetic::kBf16:
+      return DotKind::kBf16;
+  }
+  return DotKind::kF32;
+}
+
 void add_layer(std::vector<ModelCosts::KvLayers>& kv, const ModelCosts::KvLayers& layer) {
   const auto same = std::ranges::find_if(kv, [&](const ModelCosts::KvLayers& other) {
     return other.window == layer.window && other.qk == layer.qk && other.pv == layer.pv;
@@ -48,7 +61,7 @@ std::vector<ModelCosts::KvLayers> kv_layers(const std::vector<models::AttentionG
                      .window = group.window,
                      .bytes_per_token = static_cast<double>(token_bytes),
                      .qk = qk_kind(layer.format.k, arithmetic),
-                     .pv = arithmetic == Arithmetic::kBf16 ? DotKind::kBf16 : DotKind::kF32});
+                     .pv = pv_kind(layer.format.v, arithmetic)});
     }
   }
   return kv;

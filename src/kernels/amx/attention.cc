@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/amx/tiles.h"
 #include "kernels/attention_args.h"
@@ -26,11 +27,12 @@
 #include "kernels/generic/bf16_rule.h"
 #include "kernels/generic/attention_scores.h"
 #include "kernels/generic/attention_values.h"
+#include "kernels/generic/attention_work.h"
 #include "kernels/generic/attention.h"
 // clang-format on
 
 inline constexpr int kCellDims = 2 * kTilePairs;
-inline constexpr size_t kTokenPairBytes = 4;
+inline constexpr size_t kPairBytes = 4;
 inline constexpr size_t kScoreStride = kSpanTokens * sizeof(float);
 
 // Sixteen f32 whose low halves are zero (bf16 already), as bf16 pairs (low, high) of each lane.
@@ -68,26 +70,31 @@ struct TileOperands {
         q_bytes(static_cast<size_t>(cells * kCellDims) * sizeof(uint16_t)) {}
 };
 
+// Rows that tiles take: whole tiles, or the n_rows <= 16 there are.
+PAGODA_SIMD int tile_rows(int n_rows) {
+  return n_rows <= kTileRows ? n_rows : (n_rows + kTileRows - 1) / kTileRows * kTileRows;
+}
+
 // Rows beyond the last and dims beyond head_dim are zeros.
-inline void lay_out_queries(const SpanWork& work, const TileOperands& operands, int n_rows) {
-  const int head_dim = work.args.kv.head_dim;
+inline void attention_prepare_tiles(const AttentionArgs& args, std::byte* scratch) {
+  const TileOperands operands(args.kv.head_dim, scratch);
   const int width = operands.cells * kCellDims;
-  for (int r = 0; r < n_rows; ++r) {
+  for (int r = 0; r < tile_rows(args.n_rows); ++r) {
     for (int d = 0; d < width; d += kLanes) {
-      const bool is_there = r < work.args.n_rows && d < head_dim;
-      store_as_bf16(operands.q + r * width + d, is_there ? load(work.q[r] + d) : zero());
+      const bool is_there = r < args.n_rows && d < args.kv.head_dim;
+      store_as_bf16(operands.q + r * width + d, is_there ? load(args.q + args.row_offset[r] + d) : zero());
     }
   }
 }
 
-// int8 K [head_dim / 4][32][4] into [head_dim / 2][32][2].
-inline void widen_keys(const std::byte* k, int head_dim, std::byte* out) {
-  constexpr size_t kRow = kv::kBlockTokens * kTokenPairBytes;
-  for (int d = 0; d < head_dim; d += 4, out += 2 * kRow) {
-    for (size_t half = 0; half < kRow; half += 64, k += 64) {
-      const I32 quads = load_i32(k);
-      _mm512_storeu_si512(out + half, join_pairs(WidenInt8::get<0>(quads), WidenInt8::get<1>(quads)));
-      _mm512_storeu_si512(out + kRow + half, join_pairs(WidenInt8::get<2>(quads), WidenInt8::get<3>(quads)));
+// int8 K or V, rows of [width][4], into bf16 rows of [width][2], twice as many.
+inline void widen_quads(const std::byte* from, int n_rows, int width, std::byte* out) {
+  const size_t out_row = static_cast<size_t>(width) * kPairBytes;
+  for (int row = 0; row < n_rows; ++row, out += 2 * out_row) {
+    for (size_t at = 0; at < out_row; at += 64, from += 64) {
+      const I32 quads = load_i32(from);
+      _mm512_storeu_si512(out + at, join_pairs(WidenInt8::get<0>(quads), WidenInt8::get<1>(quads)));
+      _mm512_storeu_si512(out + out_row + at, join_pairs(WidenInt8::get<2>(quads), WidenInt8::get<3>(quads)));
     }
   }
 }
@@ -97,26 +104,17 @@ inline const std::byte* key_tiles(const SpanWork& work, const TileOperands& oper
   const kv::KvView& view = work.args.kv;
   const std::byte* k = view.k(work.first_block + block);
   const bool is_int8 = view.layer.format.k == kv::KvType::kInt8;
-  const auto bytes = static_cast<size_t>(view.head_dim / 2) * kv::kBlockTokens * kTokenPairBytes;
+  const auto bytes = static_cast<size_t>(view.head_dim / 2) * kv::kBlockTokens * kPairBytes;
   if (is_int8) {
-    widen_keys(k, view.head_dim, operands.k);
+    widen_quads(k, view.head_dim / 4, kv::kBlockTokens, operands.k);
   } else if (view.head_dim % kCellDims == 0) {
     return k;
   } else {
     __builtin_memcpy(operands.k, k, bytes);
   }
-  const auto whole = static_cast<size_t>(operands.cells * kTilePairs) * kv::kBlockTokens * kTokenPairBytes;
+  const auto whole = static_cast<size_t>(operands.cells * kTilePairs) * kv::kBlockTokens * kPairBytes;
   __builtin_memset(operands.k + bytes, 0, whole - bytes);
   return operands.k;
-}
-
-// int8 V [32][head_dim] into [16][head_dim][2].
-inline void widen_values(const std::byte* v, int head_dim, std::byte* out) {
-  for (int pair = 0; pair < kTilePairs; ++pair, v += 2 * head_dim) {
-    for (int d = 0; d < head_dim; d += kLanes, out += 64) {
-      _mm512_storeu_si512(out, join_pairs(widen_i8(v + d), widen_i8(v + head_dim + d)));
-    }
-  }
 }
 
 // Tiles of C: 0 and 1 of the first sixteen rows, 2 and 3 of the next; of A: 4 and 5; of B: 6 and 7.
@@ -134,7 +132,7 @@ inline TileConfig tiles_for(int n_rows) {
 template <int kRowTiles, class Tiles>
 inline void score_tiles(Tiles& tiles, const TileOperands& operands, int row, const std::byte* k, float* scores) {
   const auto* q = reinterpret_cast<const std::byte*>(operands.q) + static_cast<size_t>(row) * operands.q_bytes;
-  constexpr size_t kRow = kv::kBlockTokens * kTokenPairBytes;
+  constexpr size_t kRow = kv::kBlockTokens * kPairBytes;
   tiles.template zero<0>();
   tiles.template zero<1>();
   if constexpr (kRowTiles == 2) {
@@ -179,7 +177,7 @@ inline void value_tiles(Tiles& tiles, const ValueTiles& task, int dim) {
   for (int b = 0; b < kSpanBlocks; ++b) {
     if ((task.blocks >> b & 1) == 0) continue;
     const auto* weights = reinterpret_cast<const std::byte*>(task.weights) + static_cast<size_t>(b * kTileBytes);
-    const std::byte* v = task.v[b] + static_cast<size_t>(dim) * kTokenPairBytes;
+    const std::byte* v = task.v[b] + static_cast<size_t>(dim) * kPairBytes;
     tiles.template load<4>(weights, kScoreStride);
     tiles.template load<6>(v, task.v_bytes);
     tiles.template dot_bf16<0, 4, 6>();
@@ -214,8 +212,7 @@ inline void value_dims(Tiles& tiles, const ValueTiles& task, int head_dim) {
 template <class Tiles>
 inline void score_all(Tiles& tiles, const SpanWork& work, const TileOperands& operands) {
   const int n_rows = work.args.n_rows;
-  const int whole = n_rows <= kTileRows ? n_rows : (n_rows + kTileRows - 1) / kTileRows * kTileRows;
-  lay_out_queries(work, operands, whole);
+  const int whole = tile_rows(n_rows);
   tiles.configure(tiles_for(std::min(whole, 2 * kTileRows)));
   const uint32_t blocks = union_of_blocks(work, 0, n_rows);
   for (int b = 0; b < kSpanBlocks; ++b) {
@@ -265,7 +262,7 @@ inline void attention_span_tiles(const AttentionArgs& args, int span, float* par
   Tiles tiles;
   score_all(tiles, work, operands);
 
-  const auto pair_bytes = static_cast<size_t>(args.kv.head_dim) * kTokenPairBytes;
+  const auto pair_bytes = static_cast<size_t>(args.kv.head_dim) * kPairBytes;
   ValueTiles task{.weights = nullptr,
                   .blocks = union_of_blocks(work, 0, args.n_rows),
                   .v = {},
@@ -278,7 +275,7 @@ inline void attention_span_tiles(const AttentionArgs& args, int span, float* par
     prefetch_bytes(work.ahead[b], args.kv.layer.v, args.kv.layer.head_bytes);
     if (args.kv.layer.format.v == kv::KvType::kBf16) continue;
     std::byte* widened = operands.v + static_cast<size_t>(b) * kTilePairs * pair_bytes;
-    widen_values(task.v[b], args.kv.head_dim, widened);
+    widen_quads(task.v[b], kv::kBlockTokens / 4, args.kv.head_dim, widened);
     task.v[b] = widened;
   }
   for (int r = 0; r < args.n_rows; r += 2 * kTileRows) {
@@ -292,11 +289,13 @@ namespace pagoda::kernels {
 
 void fill_attention_amx(KernelTable& table) {
   fill_attention_avx512(table);
+  table.attention_prepare[static_cast<int>(Arithmetic::kBf16)] = amx::attention_prepare_tiles;
   table.attention_span[static_cast<int>(Arithmetic::kBf16)] = amx::attention_span_tiles<AmxTiles>;
 }
 
-void attention_span_emulated_tiles(const AttentionArgs& args, int span, float* partial, std::byte* scratch) {
-  amx::attention_span_tiles<EmulatedTiles>(args, span, partial, scratch);
+void use_emulated_tiles(KernelTable& table) {
+  table.attention_prepare[static_cast<int>(Arithmetic::kBf16)] = amx::attention_prepare_tiles;
+  table.attention_span[static_cast<int>(Arithmetic::kBf16)] = amx::attention_span_tiles<EmulatedTiles>;
 }
 
 }  // namespace pagoda::kernels

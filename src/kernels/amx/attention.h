@@ -5,7 +5,7 @@
 
 namespace pagoda::kernels {
 
-// The driver of bf16 attention over EmulatedTiles: for comparison with ref wherever AVX-512 with BF16 runs. An attention_span.
-void attention_span_emulated_tiles(const AttentionArgs& args, int span, float* partial, std::byte* scratch);
+// bf16 attention over EmulatedTiles: for comparison with ref wherever AVX-512 with BF16 runs.
+void use_emulated_tiles(KernelTable& table);
 
 }  // namespace pagoda::kernels

@@ -19,7 +19,7 @@ bool can_emulate() {  // the driver's vector code is that of AMX machines
 
 void expect_the_bits_of_ref(Rows& rows, const std::string& what) {
   KernelTable table = kernel_table(Isa::kAvx512);
-  table.attention_span[static_cast<int>(Arithmetic::kBf16)] = attention_span_emulated_tiles;
+  use_emulated_tiles(table);
   const std::vector<float> want = rows.run(Isa::kRef, Arithmetic::kBf16);
   EXPECT_TRUE(same_bits(rows.run(table, Arithmetic::kBf16), want)) << what;
 }

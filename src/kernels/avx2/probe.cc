@@ -1,4 +1,4 @@
-// Probe loops of AVX2: FMA, and the chains of VPMADDUBSW, VPADDW, VPMADDWD and VPADDD that stand for int8 dots.
+// Probe loops of AVX2: FMA, the chains of VPMADDUBSW, VPADDW, VPMADDWD and VPADDD that stand for int8 dots, and the last two alone.
 #include <immintrin.h>
 
 #include "kernels/probe_loops.h"
@@ -48,6 +48,22 @@ inline void int_rounds(int64_t n) {
   for (__m256i& sum : sums) asm volatile("" : "+x"(sum));
 }
 
+// 16-bit products.
+inline void word_rounds(int64_t n) {
+  __m256i sums[kIntSums];
+  for (__m256i& sum : sums) sum = _mm256_setzero_si256();
+  __m256i weights = _mm256_set1_epi16(1);
+  const __m256i values = _mm256_set1_epi16(1);
+  for (int64_t i = 0; i < n; ++i) {
+#pragma GCC unroll 4
+    for (__m256i& sum : sums) {
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(weights, values));
+      asm volatile("" : "+x"(weights));  // another operand, for all the compiler knows
+    }
+  }
+  for (__m256i& sum : sums) asm volatile("" : "+x"(sum));
+}
+
 // Four streams: one alone leaves memory idle between two pages.
 inline uint64_t read_bytes(const std::byte* p, size_t n_lines) {
   constexpr size_t kStreams = 4;
@@ -86,6 +102,8 @@ DotLoop dot_loop_avx2(DotKind kind) {
       return {avx2::int_rounds<2>, 2 * kRow};
     case DotKind::kInt8:
       return {avx2::int_rounds<1>, kRow};
+    case DotKind::kInt15:
+      return {avx2::word_rounds, 2.0 * 16 * avx2::kIntSums};
     case DotKind::kBf16:
       break;
   }

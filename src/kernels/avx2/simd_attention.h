@@ -10,6 +10,7 @@ inline constexpr int kExpVectors = 2;    // side by side
 inline constexpr int kValuesAtOnce = 1;  // vectors of V in registers
 // Of sums each. An fma takes 4 cycles: fewer than 8 registers of sums would wait for each other.
 constexpr int value_vectors(int sums) { return sums == 1 ? 4 : sums <= 3 ? 2 : 1; }
+constexpr int weighted_vectors(int rows) { return rows <= 3 ? 4 : 2; }  // of WeightedSum each
 
 // Sixteen tokens' quads of K, as VPMADDUBSW wants them: |k| unsigned, and k for its sign, which goes to q. Pairs of
 // products stay within 2 * 127 * 127 = 32258, so its saturation never happens. A row's sum starts at kSumStart * (sum
@@ -45,5 +46,59 @@ struct QuadSums {
   PAGODA_SIMD static Lanes dots(__m256i quads, __m256i magnitudes, __m256i q) {
     const __m256i pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(q, quads));
     return reinterpret_cast<Lanes>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+};
+
+// Byte `index` of each lane, signed.
+PAGODA_SIMD I32 signed_byte(I32 a, int index) {
+  const __m128i left = _mm_cvtsi32_si128(24 - 8 * index);
+  return {_mm256_srai_epi32(_mm256_sll_epi32(a.lo, left), 24), _mm256_srai_epi32(_mm256_sll_epi32(a.hi, left), 24)};
+}
+
+// P.V in integers: 16-bit products of VPMADDWD. V is widened by shifts, which part the even tokens of a quad from the odd
+// ones; so the weights of 4 tokens take 8 bytes: int16 of tokens 0, 2 and of 1, 3.
+PAGODA_SIMD void store_weight_quads(std::byte* to, I32 tokens) {                                 // of 16 tokens
+  const __m256i parted = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15,  //
+                                          0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(tokens.lo, tokens.hi), 0xD8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_shuffle_epi8(words, parted));
+}
+PAGODA_SIMD void store_weight_quads(std::byte* to, I32 first, I32 second) {  // of 32 tokens
+  store_weight_quads(to, first);
+  store_weight_quads(to + 32, second);
+}
+struct WeightQuad {
+  __m256i even, odd;
+
+  PAGODA_SIMD static WeightQuad at(const std::byte* p) {
+    int32_t even_word = 0;  // loaded apart: GCC would shift and broadcast one load in registers
+    int32_t odd_word = 0;
+    __builtin_memcpy(&even_word, p, sizeof(even_word));
+    __builtin_memcpy(&odd_word, p + 4, sizeof(odd_word));
+    return {_mm256_set1_epi32(even_word), _mm256_set1_epi32(odd_word)};
+  }
+};
+inline constexpr int kSumDims = 8;
+inline constexpr int kQuadsAtOnce = 1;  // in registers
+// Four tokens of kSumDims dims.
+struct ValueQuad {
+  __m256i even, odd;
+
+  PAGODA_SIMD static ValueQuad at(const std::byte* p) {
+    const __m256i quads = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm256_srai_epi16(_mm256_slli_epi16(quads, 8), 8), _mm256_srai_epi16(quads, 8)};
+  }
+};
+// Exact sums of kSumDims dims. Typed as QuadSums is.
+struct WeightedSum {
+  QuadSums::Lanes sum;
+
+  PAGODA_SIMD static WeightedSum empty() { return {QuadSums::Lanes{}}; }
+  PAGODA_SIMD void add(ValueQuad values, WeightQuad weights) {
+    sum += reinterpret_cast<QuadSums::Lanes>(_mm256_madd_epi16(values.even, weights.even));
+    sum += reinterpret_cast<QuadSums::Lanes>(_mm256_madd_epi16(values.odd, weights.odd));
+  }
+  PAGODA_SIMD void store(float* to, float unit) const {
+    _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(reinterpret_cast<__m256i>(sum)), _mm256_set1_ps(unit)));
   }
 };

@@ -1,4 +1,4 @@
-// Probe loops of AVX-512: FMA and VPDPBUSD.
+// Probe loops of AVX-512: FMA and VPDPBUSD, also twice for each product of two planes.
 #include <immintrin.h>
 
 #include "kernels/probe_loops.h"
@@ -37,6 +37,24 @@ inline void int_rounds(int64_t n) {
   for (__m512i& sum : sums) asm volatile("" : "+v"(sum));
 }
 
+// Low and high planes of weights, each with sums of its own.
+inline void plane_rounds(int64_t n) {
+  __m512i sums[kSums];
+  for (__m512i& sum : sums) sum = _mm512_setzero_si512();
+  __m512i low = _mm512_set1_epi8(1);
+  __m512i high = _mm512_set1_epi8(1);
+  __m512i values = _mm512_set1_epi8(1);
+  asm volatile("" : "+v"(low), "+v"(high), "+v"(values));
+  for (int64_t i = 0; i < n; ++i) {
+#pragma GCC unroll 6
+    for (int s = 0; s < kSums; s += 2) {
+      sums[s] = _mm512_dpbusd_epi32(sums[s], low, values);
+      sums[s + 1] = _mm512_dpbusd_epi32(sums[s + 1], high, values);
+    }
+  }
+  for (__m512i& sum : sums) asm volatile("" : "+v"(sum));
+}
+
 // Four streams: one alone leaves memory idle between two pages.
 inline uint64_t read_bytes(const std::byte* p, size_t n_lines) {
   constexpr size_t kStreams = 4;
@@ -68,6 +86,8 @@ DotLoop dot_loop_avx512(DotKind kind) {
     case DotKind::kInt6:
     case DotKind::kInt8:
       return {avx512::int_rounds, 2.0 * 64 * avx512::kSums};
+    case DotKind::kInt15:
+      return {avx512::plane_rounds, 2.0 * 64 * avx512::kSums / 2};
     case DotKind::kBf16:
       break;
   }

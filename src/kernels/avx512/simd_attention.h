@@ -9,6 +9,7 @@ inline constexpr int kValueRows = 6;
 inline constexpr int kExpVectors = 4;                                        // side by side
 inline constexpr int kValuesAtOnce = 4;                                      // vectors of V in registers
 constexpr int value_vectors(int sums) { return sums <= 6 ? 4 : 24 / sums; }  // of sums each
+constexpr int weighted_vectors(int rows) { return rows <= 3 ? 4 : 2; }       // of WeightedSum each
 
 // Sixteen tokens' quads of K, as VPDPBUSD wants them: unsigned, k + 128. So a row's sum starts at kSumStart * (sum of
 // its q).
@@ -35,4 +36,58 @@ struct QuadSums {
     v = reinterpret_cast<Lanes>(sum);
   }
   PAGODA_SIMD F32 total() const { return to_f32({reinterpret_cast<__m512i>(v)}); }
+};
+
+// Byte `index` of each lane, signed.
+PAGODA_SIMD I32 signed_byte(I32 a, int index) {
+  return {_mm512_srai_epi32(_mm512_sll_epi32(a.v, _mm_cvtsi32_si128(24 - 8 * index)), 24)};
+}
+
+// P.V in integers: weights of 15 bits are two planes of bytes for VPDPBUSD, q = 256 * high + low, so that V needs no widening.
+// The weights of 4 tokens take 8 bytes: low[4], high[4].
+PAGODA_SIMD void store_weight_quads(void* to, I32 first, I32 second) {  // of 32 tokens
+  const __m512i planes = _mm512_set4_epi32(-1, -1, 0x0D090501, 0x0C080400);
+  const __m512i even_words = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+  const __m512i a = _mm512_shuffle_epi8(first.v, planes);
+  const __m512i b = _mm512_shuffle_epi8(second.v, planes);
+  _mm512_storeu_si512(to, _mm512_permutex2var_epi64(a, even_words, b));
+}
+struct WeightQuad {
+  __m512i low, high;
+
+  PAGODA_SIMD static WeightQuad at(const std::byte* p) {
+    int32_t low_word = 0;  // loaded apart: GCC would shift and broadcast one load in registers
+    int32_t high_word = 0;
+    __builtin_memcpy(&low_word, p, sizeof(low_word));
+    __builtin_memcpy(&high_word, p + 4, sizeof(high_word));
+    return {_mm512_set1_epi32(low_word), _mm512_set1_epi32(high_word)};
+  }
+};
+inline constexpr int kSumDims = 16;
+inline constexpr int kQuadsAtOnce = 4;  // in registers
+// Four tokens of kSumDims dims.
+struct ValueQuad {
+  __m512i v;
+
+  PAGODA_SIMD static ValueQuad at(const std::byte* p) { return {_mm512_loadu_si512(p)}; }
+};
+// Exact sums of kSumDims dims. Typed as QuadSums is.
+struct WeightedSum {
+  QuadSums::Lanes low, high;
+
+  PAGODA_SIMD static WeightedSum empty() { return {QuadSums::Lanes{}, QuadSums::Lanes{}}; }
+  PAGODA_SIMD void add(ValueQuad values, WeightQuad weights) {
+    low = dots(low, weights.low, values.v);
+    high = dots(high, weights.high, values.v);
+  }
+  PAGODA_SIMD void store(float* to, float unit) const {
+    const __m512i sum =
+        _mm512_add_epi32(_mm512_slli_epi32(reinterpret_cast<__m512i>(high), 8), reinterpret_cast<__m512i>(low));
+    _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(unit)));
+  }
+
+ private:
+  PAGODA_SIMD static QuadSums::Lanes dots(QuadSums::Lanes sum, __m512i weights, __m512i values) {
+    return reinterpret_cast<QuadSums::Lanes>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), weights, values));
+  }
 };

@@ -1,118 +1,9 @@
 // Attention over spans (ref/attention.cc defines it): scores of a tile of rows, softmax, values.
-// Not self-contained: include inside a region, last.
+// Not self-contained: include inside a region, after attention_work.h.
 
 // Rows whose scores are kept before their values are taken: scores (18 KB), K and V of a span stay in the first-level
 // cache; a multiple of kValueRows.
 inline constexpr int kRowsAtOnce = 3 * kValueRows;
-
-// One span of one call.
-struct SpanWork {
-  const AttentionArgs& args;
-  int first_block;
-  float* scores;    // [rows, kSpanTokens]; weights after the softmax
-  float* k_scales;  // [kSpanTokens]
-  float* v_scales;
-  float* amounts;       // [rows]: scale, times the query's own scale in int8
-  int32_t* sum_starts;  // [rows]
-  int8_t* q8;           // [rows, head_dim]
-  float* q16;           // [rows, head_dim], rounded to bf16; in the same place
-  const float* q[kAttentionMaxRows];
-  Range seen[kAttentionMaxRows];        // tokens of the span
-  float* maxima;                        // [rows, 16]
-  uint8_t blocks[kAttentionMaxRows];    // bit b: the row sees tokens of block b
-  uint8_t whole[kAttentionMaxRows];     // bit b: the row sees all of block b
-  uint8_t is_final[kAttentionMaxRows];  // bit b: the scores of block b are final and in maxima
-  const std::byte* ahead[kSpanBlocks];  // this head in the next span's blocks; scratch where there is none
-
-  PAGODA_SIMD SpanWork(const AttentionArgs& a, int span, std::byte* scratch)
-      : args(a),
-        first_block(span * kSpanBlocks),
-        scores(reinterpret_cast<float*>(scratch + SpanScratch::kScores)),
-        k_scales(reinterpret_cast<float*>(scratch + SpanScratch::kKScales)),
-        v_scales(reinterpret_cast<float*>(scratch + SpanScratch::kVScales)),
-        amounts(reinterpret_cast<float*>(scratch + SpanScratch::kAmounts)),
-        sum_starts(reinterpret_cast<int32_t*>(scratch + SpanScratch::kCorrections)),
-        q8(reinterpret_cast<int8_t*>(scratch + SpanScratch::kQueries)),
-        q16(reinterpret_cast<float*>(scratch + SpanScratch::kQueries)),
-        maxima(reinterpret_cast<float*>(scratch + SpanScratch::kMaxima)) {
-    int32_t highest = 0;
-    for (int r = 0; r < args.n_rows; ++r) {
-      q[r] = args.q + args.row_offset[r];
-      seen[r] = visible_tokens(args, r, span);
-      blocks[r] = blocks_of(seen[r]);
-      whole[r] = whole_blocks_of(seen[r]);
-      is_final[r] = 0;
-      highest = std::max(highest, args.position[r]);
-    }
-    for (int b = 0; b < kSpanBlocks; ++b) {
-      const int next = first_block + kSpanBlocks + b;
-      const bool is_there = next <= highest / kv::kBlockTokens && args.kv.blocks[next] != nullptr;
-      ahead[b] = is_there ? args.kv.k(next) : scratch;
-    }
-  }
-
-  PAGODA_SIMD static uint8_t blocks_of(Range tokens) {
-    if (tokens.size() == 0) return 0;
-    const int end = (tokens.end + kv::kBlockTokens - 1) / kv::kBlockTokens;
-    return static_cast<uint8_t>((1U << end) - (1U << (tokens.begin / kv::kBlockTokens)));
-  }
-  PAGODA_SIMD static uint8_t whole_blocks_of(Range tokens) {
-    const int begin = (tokens.begin + kv::kBlockTokens - 1) / kv::kBlockTokens;
-    const int end = tokens.end / kv::kBlockTokens;
-    return begin < end ? static_cast<uint8_t>((1U << end) - (1U << begin)) : uint8_t{0};
-  }
-};
-
-// Blocks that any of rows [begin, end) sees.
-inline uint32_t union_of_blocks(const SpanWork& work, int begin, int end) {
-  uint32_t blocks = 0;
-  for (int r = begin; r < end; ++r) blocks |= work.blocks[r];
-  return blocks;
-}
-
-// A block's 32 scales as f32; a bf16 part has scale 1.
-inline void widen_scales(kv::KvType type, const uint16_t* scales, float* out) {
-  for (int i = 0; i < kv::kBlockTokens; i += kLanes) {
-    store(out + i, type == kv::KvType::kInt8 ? widen_f16(scales + i) : splat(1.0f));
-  }
-}
-
-inline void prepare_scales(const SpanWork& work) {
-  const kv::KvView& view = work.args.kv;
-  const uint32_t blocks = union_of_blocks(work, 0, work.args.n_rows);
-  for (int b = 0; b < kSpanBlocks; ++b) {
-    if ((blocks >> b & 1) == 0) continue;
-    widen_scales(view.layer.format.k, view.k_scales(work.first_block + b), work.k_scales + b * kv::kBlockTokens);
-    widen_scales(view.layer.format.v, view.v_scales(work.first_block + b), work.v_scales + b * kv::kBlockTokens);
-  }
-}
-
-// The queries of int8 arithmetic over int8 K: per head row s_q = amax / 127, q = round-half-even(x / s_q).
-inline void quantize_queries(const SpanWork& work) {
-  const int head_dim = work.args.kv.head_dim;
-  for (int r = 0; r < work.args.n_rows; ++r) {
-    int8_t* q8 = work.q8 + r * head_dim;
-    const float scale = largest_magnitude(work.q[r], head_dim) / kInt8Max;
-    I32 sum = splat_i32(0);
-    for (int d = 0; d < head_dim; d += kLanes) {
-      const I32 q = scale == 0.0f ? splat_i32(0) : quantize_i8(load(work.q[r] + d), splat(scale));
-      sum = add(sum, q);
-      store_i8(q8 + d, q);
-    }
-    work.amounts[r] = scale * work.args.scale;
-    work.sum_starts[r] = kSumStart * reduce_add(sum);
-  }
-}
-
-// The queries of bf16 arithmetic.
-inline void round_queries(SpanWork& work) {
-  const int head_dim = work.args.kv.head_dim;
-  for (int r = 0; r < work.args.n_rows; ++r) {
-    float* q16 = work.q16 + r * head_dim;
-    for (int d = 0; d < head_dim; d += kLanes) store(q16 + d, round_bf16(load(work.q[r] + d)));
-    work.q[r] = q16;
-  }
-}
 
 // Size of the pieces when n rows are cut into as few pieces of at most `most` as possible, evenly.
 PAGODA_SIMD int even_piece(int n, int most) {
@@ -134,10 +25,10 @@ inline void score_piece(SpanWork& work, int first, int n, int b) {
   const ScoreTask task{.k = view.k(work.first_block + b),
                        .head_dim = view.head_dim,
                        .k_scales = work.k_scales + b * kv::kBlockTokens,
-                       .q8 = work.q8 + first * view.head_dim,
-                       .sum_starts = work.sum_starts + first,
+                       .q8 = work.queries.q8 + first * view.head_dim,
+                       .sum_starts = work.queries.sum_starts + first,
                        .q = work.q + first,
-                       .amounts = work.amounts + first,
+                       .amounts = work.queries.amounts + first,
                        .scores = work.scores + first * kSpanTokens + b * kv::kBlockTokens,
                        .maxima = whole != 0 ? work.maxima + first * kLanes : nullptr};
   // Half of the next span's K before, half after: more at once would wait for the memory.
@@ -191,12 +82,24 @@ inline float finish_scores(const SpanWork& work, int row) {
   return reduce_max(highest) + 0.0f;  // one zero
 }
 
-// Turns a row's scores into weights p * s_v; gives l. A masked token's p is exactly 0 (exp of -inf).
+struct WeightSums {
+  float l;
+  float largest;  // weight; QuadOrder only
+};
+
+// Turns a row's scores into weights p * s_v. A masked token's p is exactly 0 (exp of -inf).
 template <class Order>
-inline float weigh(const SpanWork& work, int row, float m) {
+inline WeightSums weigh(const SpanWork& work, int row, float m) {
   const Range seen = work.seen[row];
   float* scores = work.scores + row * kSpanTokens;
   F32 sum = zero();
+  F32 largest = zero();
+  const auto take = [&](int t, F32 p) __attribute__((always_inline)) {
+    sum = add(sum, p);
+    const F32 w = mul(p, load(work.v_scales + t));
+    if constexpr (std::is_same_v<Order, QuadOrder>) largest = max(w, largest);
+    Order::store_weights(scores, t, w);
+  };
   int t = seen.begin / kLanes * kLanes;
   for (; t + kExpVectors * kLanes <= seen.end; t += kExpVectors * kLanes) {
     F32 p[kExpVectors];
@@ -204,23 +107,36 @@ inline float weigh(const SpanWork& work, int row, float m) {
     for (int i = 0; i < kExpVectors; ++i) p[i] = sub(load(scores + t + i * kLanes), splat(m));
     exp_finite(p);
 #pragma GCC unroll 4
-    for (int i = 0; i < kExpVectors; ++i) {
-      sum = add(sum, p[i]);
-      Order::store_weights(scores, t + i * kLanes, mul(p[i], load(work.v_scales + t + i * kLanes)));
-    }
+    for (int i = 0; i < kExpVectors; ++i) take(t + i * kLanes, p[i]);
   }
-  for (; t < seen.end; t += kLanes) {
-    const F32 p = exp_finite(sub(load(scores + t), splat(m)));
-    sum = add(sum, p);
-    Order::store_weights(scores, t, mul(p, load(work.v_scales + t)));
-  }
-  return reduce_add(sum);
+  for (; t < seen.end; t += kLanes) take(t, exp_finite(sub(load(scores + t), splat(m))));
+  return {reduce_add(sum), std::is_same_v<Order, QuadOrder> ? reduce_max(largest) : 0.0f};
 }
 
 inline void clear_row(int head_dim, float* partial) {
   partial[0] = kMinusInfinity;
   partial[1] = 0.0f;
   for (int d = 0; d < head_dim; d += kLanes) store(partial + kPartialHeader + d, zero());
+}
+
+// A row's weights in the blocks it sees become quads of integers. They take half the place, from the row's start on: with
+// blocks ascending nothing is written over before it is read. Gives the unit of their sums.
+inline float quantize_weights(const SpanWork& work, int row, float largest) {
+  const Range seen = work.seen[row];
+  const float* weights = work.scores + row * kSpanTokens;
+  auto* quads = reinterpret_cast<std::byte*>(work.scores + row * kSpanTokens);
+  const F32 factor = splat(weight_factor(largest));
+  const auto quantized = [&](int t) __attribute__((always_inline)) {
+    if (t + kLanes <= seen.begin || t >= seen.end) return splat_i32(0);  // softmax left its scores
+    return round_to_i32(max(mul(load(weights + t), factor), zero()));
+  };
+  for (uint32_t rest = work.blocks[row]; rest != 0; rest &= rest - 1) {
+    const int t = __builtin_ctz(rest) * kv::kBlockTokens;
+    const I32 first = quantized(t);
+    const I32 second = quantized(t + kLanes);
+    store_weight_quads(quads + static_cast<size_t>(t / kQuadTokens) * kWeightQuadBytes, first, second);
+  }
+  return largest / kWeightMax;
 }
 
 // Scores become weights; partial gets m, l and O = 0. All maxima first: a row's weights wait for its own.
@@ -233,7 +149,10 @@ inline void softmax_rows(const SpanWork& work, Range rows, float* partial) {
     if (work.seen[r].size() > 0) partial[r * stride] = finish_scores<Order>(work, r);
   }
   for (int r = rows.begin; r < rows.end; ++r) {
-    if (work.seen[r].size() > 0) partial[r * stride + 1] = weigh<Order>(work, r, partial[r * stride]);
+    if (work.seen[r].size() == 0) continue;
+    const WeightSums sums = weigh<Order>(work, r, partial[r * stride]);
+    partial[r * stride + 1] = sums.l;
+    if constexpr (std::is_same_v<Order, QuadOrder>) work.units[r] = quantize_weights(work, r, sums.largest);
   }
 }
 
@@ -302,6 +221,39 @@ inline void cells_of_piece(const SpanWork& work, int first, int n, float* partia
   }
 }
 
+// Integers: one run of whole quads, all that any row of the register block sees; whoever sees less has weights of 0 there.
+inline void quads_of_piece(const SpanWork& work, int first, int n, float* partial) {
+  const uint32_t blocks = union_of_blocks(work, first, first + n);
+  if (blocks == 0) return;
+  Range tokens{kSpanTokens, 0};
+  for (int r = first; r < first + n; ++r) {
+    auto* quads = reinterpret_cast<std::byte*>(work.scores + r * kSpanTokens);
+    for (uint32_t rest = blocks & ~work.blocks[r]; rest != 0; rest &= rest - 1) {
+      constexpr int kBytes = kv::kBlockTokens / kQuadTokens * static_cast<int>(kWeightQuadBytes);
+      __builtin_memset(quads + __builtin_ctz(rest) * kBytes, 0, kBytes);
+    }
+    if (work.blocks[r] == 0) {
+      work.units[r] = 0.0f;
+      continue;
+    }
+    tokens.begin = std::min(tokens.begin, work.seen[r].begin / kQuadTokens * kQuadTokens);
+    tokens.end = std::max(tokens.end, (work.seen[r].end + kQuadTokens - 1) / kQuadTokens * kQuadTokens);
+  }
+  const int stride = partial_floats(work.args.kv.head_dim);
+  weigh_rows({.view = &work.args.kv,
+              .first_block = work.first_block,
+              .blocks = blocks,
+              .begin = tokens.begin,
+              .end = tokens.end,
+              .dim = 0,
+              .weights = reinterpret_cast<const std::byte*>(work.scores + first * kSpanTokens),
+              .units = work.units + first,
+              .out = partial + first * stride + kPartialHeader,
+              .out_stride = stride,
+              .ahead = work.ahead},
+             n);
+}
+
 template <class Keys, class Values, class Order>
 inline void attend_tile(SpanWork& work, Range rows, float* partial) {
   score_tile<Keys>(work, rows);
@@ -309,7 +261,9 @@ inline void attend_tile(SpanWork& work, Range rows, float* partial) {
   const int piece = even_piece(rows.size(), kValueRows);
   for (int r = rows.begin; r < rows.end; r += piece) {
     const int n = std::min(piece, rows.end - r);
-    if constexpr (Order::kChains == 1) {
+    if constexpr (std::is_same_v<Order, QuadOrder>) {
+      quads_of_piece(work, r, n, partial);
+    } else if constexpr (Order::kChains == 1) {
       values_of_piece<Values>(work, r, n, partial);
     } else {
       cells_of_piece<Values>(work, r, n, partial);
@@ -317,13 +271,14 @@ inline void attend_tile(SpanWork& work, Range rows, float* partial) {
   }
 }
 
-template <class Keys, class Order>
+// Int8Order: how values are added over int8 V; Order: over bf16 V.
+template <class Keys, class Int8Order, class Order>
 inline void attend_tiles(SpanWork& work, float* partial) {
   prepare_scales(work);
   for (int r = 0; r < work.args.n_rows; r += kRowsAtOnce) {
     const Range rows{r, std::min(r + kRowsAtOnce, work.args.n_rows)};
     if (work.args.kv.layer.format.v == kv::KvType::kInt8) {
-      attend_tile<Keys, Int8Values, Order>(work, rows, partial);
+      attend_tile<Keys, Int8Values, Int8Order>(work, rows, partial);
     } else {
       attend_tile<Keys, Bf16Values, Order>(work, rows, partial);
     }
@@ -335,47 +290,17 @@ inline void attention_span(const AttentionArgs& args, int span, float* partial, 
   SpanWork work(args, span, scratch);
   const bool int8_keys = args.kv.layer.format.k == kv::KvType::kInt8;
   if (kArithmetic == Arithmetic::kInt8 && int8_keys) {
-    quantize_queries(work);
-    attend_tiles<Int8Keys, TokenOrder>(work, partial);
+    attend_tiles<Int8Keys, QuadOrder, TokenOrder>(work, partial);
     return;
   }
-  for (int r = 0; r < args.n_rows; ++r) work.amounts[r] = args.scale;
-  if constexpr (kArithmetic == Arithmetic::kBf16) {
-    round_queries(work);
-    int8_keys ? attend_tiles<Bf16Keys<WidenInt8>, CellOrder>(work, partial)
-              : attend_tiles<Bf16Keys<WidenBf16>, CellOrder>(work, partial);
+  if constexpr (kArithmetic == Arithmetic::kInt8) {
+    attend_tiles<F32Keys<WidenBf16>, QuadOrder, TokenOrder>(work, partial);
+  } else if constexpr (kArithmetic == Arithmetic::kF32) {
+    int8_keys ? attend_tiles<F32Keys<WidenInt8>, TokenOrder, TokenOrder>(work, partial)
+              : attend_tiles<F32Keys<WidenBf16>, TokenOrder, TokenOrder>(work, partial);
   } else {
-    int8_keys ? attend_tiles<F32Keys<WidenInt8>, TokenOrder>(work, partial)
-              : attend_tiles<F32Keys<WidenBf16>, TokenOrder>(work, partial);
-  }
-}
-
-inline void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
-  const int size = partial_floats(head_dim);
-  for (int r = 0; r < n_rows; ++r, into += size, next += size) {
-    if (next[0] == kMinusInfinity) continue;
-    if (into[0] == kMinusInfinity) {
-      __builtin_memcpy(into, next, static_cast<size_t>(size) * sizeof(float));
-      continue;
-    }
-    const float m = into[0] > next[0] ? into[0] : next[0];
-    // The factor of the larger maximum is exp(0), exactly 1.
-    const bool into_is_larger = into[0] > next[0];
-    const F32 factor = exp_finite(splat((into_is_larger ? next[0] : into[0]) - m));
-    const F32 a = into_is_larger ? splat(1.0f) : factor;
-    const F32 b = into_is_larger ? factor : splat(1.0f);
-    into[0] = m;
-    store_first(into + 1, fma(load_first(next + 1, 1), b, mul(load_first(into + 1, 1), a)), 1);
-    for (int d = kPartialHeader; d < size; d += kLanes) {
-      store(into + d, fma(load(next + d), b, mul(load(into + d), a)));
-    }
-  }
-}
-
-inline void attention_finish(const AttentionArgs& args, const float* partial) {
-  for (int r = 0; r < args.n_rows; ++r, partial += partial_floats(args.kv.head_dim)) {
-    float* out = args.out + args.row_offset[r];
-    const F32 sum = splat(partial[1] == 0.0f ? 1.0f : partial[1]);
-    for (int d = 0; d < args.kv.head_dim; d += kLanes) store(out + d, div(load(partial + kPartialHeader + d), sum));
+    for (int r = 0; r < args.n_rows; ++r) work.q[r] = work.queries.q16 + r * args.kv.head_dim;
+    int8_keys ? attend_tiles<Bf16Keys<WidenInt8>, CellOrder, CellOrder>(work, partial)
+              : attend_tiles<Bf16Keys<WidenBf16>, CellOrder, CellOrder>(work, partial);
   }
 }

@@ -19,8 +19,13 @@ inline void write_k_int8(const float* k, int head_dim, std::byte* part, uint16_t
 inline void write_v_int8(const float* v, int head_dim, std::byte* part, uint16_t* scale, int slot) {
   *scale = kv_scale(largest_magnitude(v, head_dim));
   const float s = tensor::f16_to_f32(*scale);
-  int8_t* row = reinterpret_cast<int8_t*>(part) + kv::v_index(kv::KvType::kInt8, head_dim, slot, 0);
-  for (int d = 0; d < head_dim; d += kLanes) quantize_16(v + d, s, row + d);
+  for (int d = 0; d < head_dim; d += kLanes) {
+    int8_t q[kLanes];
+    quantize_16(v + d, s, q);
+    std::byte* to = part + kv::v_index(kv::KvType::kInt8, head_dim, slot, d);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) to[4 * i] = static_cast<std::byte>(q[i]);
+  }
 }
 
 inline void write_k_bf16(const float* k, int head_dim, std::byte* part, int slot) {

@@ -67,11 +67,12 @@ struct Token {
     if (view.layer.format.k == KvType::kInt8) return static_cast<float>(k_i8(dim));
     return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(view.k(block))[kv::k_index(KvType::kBf16, slot, dim)]);
   }
+  int v_i8(int dim) const {
+    return reinterpret_cast<const int8_t*>(view.v(block))[kv::v_index(KvType::kInt8, view.head_dim, slot, dim)];
+  }
   float v(int dim) const {
-    const size_t at = kv::v_index(view.layer.format.v, view.head_dim, slot, dim);
-    if (view.layer.format.v == KvType::kInt8) {
-      return static_cast<float>(reinterpret_cast<const int8_t*>(view.v(block))[at]);
-    }
+    if (view.layer.format.v == KvType::kInt8) return static_cast<float>(v_i8(dim));
+    const size_t at = kv::v_index(KvType::kBf16, view.head_dim, slot, dim);
     return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(view.v(block))[at]);
   }
   float k_scale() const {
@@ -139,7 +140,21 @@ float score(const AttentionArgs& args, const Query& query, const Token& token) {
   return args.softcap == 0.0f ? s : softcap_f32(s, args.softcap);
 }
 
-// O of a row over the tokens it sees, w = p * s_v rounded to f32: one fma chain over tokens ascending.
+// O of a row over the tokens it sees, w = p * s_v rounded to f32. int8 arithmetic over int8 V: exact sums (int8_rule.h).
+void add_values_int8(const AttentionArgs& args, int span, Range seen, const float* weights, float* out) {
+  float largest = 0.0f;
+  for (int t = seen.begin; t < seen.end; ++t) largest = weights[t] > largest ? weights[t] : largest;
+  const float factor = weight_factor(largest);
+  for (int d = 0; d < args.kv.head_dim; ++d) {
+    int32_t sum = 0;
+    for (int t = seen.begin; t < seen.end; ++t) {
+      sum += quantize_weight(weights[t], factor) * Token(args, span, t).v_i8(d);
+    }
+    out[d] = static_cast<float>(sum) * (largest / kWeightMax);
+  }
+}
+
+// f32 arithmetic, and int8 over bf16 V: one fma chain over tokens ascending.
 void add_values(const AttentionArgs& args, int span, Range seen, const float* weights, float* out) {
   for (int t = seen.begin; t < seen.end; ++t) {
     const Token token(args, span, t);
@@ -186,11 +201,18 @@ void attend_row(const AttentionArgs& args, Arithmetic arithmetic, int span, int 
     lane = lane + p;
     scores[t] = p * Token(args, span, t).v_scale();
   }
-  arithmetic == Arithmetic::kBf16 ? add_values_bf16(args, span, seen, scores, out)
-                                  : add_values(args, span, seen, scores, out);
+  if (arithmetic == Arithmetic::kBf16) {
+    add_values_bf16(args, span, seen, scores, out);
+  } else if (arithmetic == Arithmetic::kInt8 && args.kv.layer.format.v == KvType::kInt8) {
+    add_values_int8(args, span, seen, scores, out);
+  } else {
+    add_values(args, span, seen, scores, out);
+  }
   partial[0] = max;
   partial[1] = sum.total();
 }
+
+void attention_prepare(const AttentionArgs&, std::byte*) {}
 
 template <Arithmetic kArithmetic>
 void attention_span(const AttentionArgs& args, int span, float* partial, std::byte*) {
@@ -232,6 +254,7 @@ namespace pagoda::kernels {
 
 void fill_attention_ref(KernelTable& table) {
   table.kv_write = ref::kv_write;
+  for (auto& prepare : table.attention_prepare) prepare = ref::attention_prepare;
   table.attention_span[static_cast<int>(Arithmetic::kInt8)] = ref::attention_span<Arithmetic::kInt8>;
   table.attention_span[static_cast<int>(Arithmetic::kF32)] = ref::attention_span<Arithmetic::kF32>;
   table.attention_span[static_cast<int>(Arithmetic::kBf16)] = ref::attention_span<Arithmetic::kBf16>;
