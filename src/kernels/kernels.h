@@ -34,8 +34,8 @@ struct Range {
   int size() const { return end - begin; }
 };
 
-// Activations of int8 arithmetic: per 32 columns d = amax / 127 (f32), q = round-half-even(x / d), 0 where amax is 0;
-// sums16 holds the sum of q over each 16 columns.
+// Activations of int8 arithmetic: per 32 columns d = amax / 127, inv = 127 / amax or 0 where d is (f32, rounded once),
+// q = round-half-even(x * inv) within +-127; sums16 holds the sum of q over each 16 columns.
 struct QuantRows {
   int8_t* q = nullptr;        // [n_rows, n_cols]
   float* d = nullptr;         // [n_rows, n_cols / 32]

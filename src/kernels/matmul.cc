@@ -2,8 +2,8 @@
 
 namespace pagoda::kernels {
 
-// A chunk of two panels' weights: expanded codes (int8), columns (f32) or tiles of pairs (AMX, the largest: amx/matmul_tiles.h); and
-// a row of cells (ref) or the sums of a tile of 64 rows (int8).
-size_t matmul_scratch_bytes(int n_cols) { return (size_t{40} << 10) + 16 * static_cast<size_t>(n_cols); }
+// A chunk of two panels' weights: expanded codes (int8), columns (f32) or tiles of pairs (AMX, the largest of those: amx/matmul_tiles.h);
+// and a row of cells (ref) or a tile of packed rows (int8: generic/matmul_int8.h).
+size_t matmul_scratch_bytes(int n_cols) { return (size_t{556} << 10) + 44 * static_cast<size_t>(n_cols); }
 
 }  // namespace pagoda::kernels

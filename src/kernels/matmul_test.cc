@@ -90,6 +90,24 @@ TEST_P(Matmul, IsTheSameBitsOnEveryInstructionSet) {
   }
 }
 
+// Each way that rows are cut into blocks, with an odd panel at the end.
+TEST_P(Matmul, EveryRowCountIsTheSameBits) {
+  std::vector<int> batches{63, 64, 65};
+  for (int batch = 1; batch <= 20; ++batch) batches.push_back(batch);
+  for (const int batch : batches) {
+    Activations x = random_activations(batch, 256, static_cast<uint32_t>(batch));
+    expect_same_bits({GetParam().dtype, 40, 256}, x);
+  }
+}
+
+// Columns of several chunks, rows of several tiles.
+TEST_P(Matmul, LongRowsAreTheSameBits) {
+  for (const int batch : {1, 6, 33, 250}) {
+    Activations x = random_activations(batch, 1792, static_cast<uint32_t>(batch));
+    expect_same_bits({GetParam().dtype, 17, 1792}, x);
+  }
+}
+
 TEST_P(Matmul, RowsDependOnThemselvesAlone) {
   const int batch = 70;  // more than a tile of rows
   Activations x = random_activations(batch, 512, 5);

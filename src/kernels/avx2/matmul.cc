@@ -17,6 +17,7 @@ namespace {  // this file's own: names here may mean something else in another f
 #include "kernels/generic/panel_codes.h"
 #include "kernels/generic/dequantize.h"
 #include "kernels/generic/matmul_output.h"
+#include "kernels/generic/int8_operands.h"
 #include "kernels/generic/matmul_int8.h"
 #include "kernels/generic/matmul_float.h"
 #include "kernels/generic/matmul_bf16.h"

@@ -7,6 +7,10 @@ inline constexpr bool kSignedBytes = true;
 // Rows of activations and panels of weights that one inner loop multiplies: each operand is loaded once for the other.
 inline constexpr int kMatmulRows = 4;
 inline constexpr int kMatmulPanels = 1;
+// The same of int8 arithmetic, and how many rows read panels as they lie.
+inline constexpr int kInt8Rows = 4;
+inline constexpr int kInt8Panels = 1;
+inline constexpr int kInt8FewRows = 4;
 
 template <size_t kBytes>
 PAGODA_SIMD void prefetch_bytes(const std::byte* p) {
@@ -30,6 +34,15 @@ PAGODA_SIMD I32 widen_u8_i32(const void* p) {
           _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(q + 8)))};
 }
 PAGODA_SIMD F32 widen_u8(const void* p) { return to_f32(widen_u8_i32(p)); }
+
+// Thirty-two values within int8, in order.
+PAGODA_SIMD __m256i narrow_i8(I32 a, I32 b) {
+  const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(a.lo, a.hi), _mm256_packs_epi32(b.lo, b.hi));
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+// Codes of up to 4 bits are multiplied alike.
+inline constexpr int dot_class(int bits) { return bits < 4 ? 4 : bits; }
 
 // Sums of products over up to 8 quads in order: exact. kBits: of the codes.
 // VPMADDUBSW adds two products in 16 bits with saturation, so pairs must stay within +-32767; |activation| <= 127.

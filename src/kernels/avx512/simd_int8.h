@@ -7,6 +7,10 @@ inline constexpr bool kSignedBytes = false;
 // Rows of activations and panels of weights that one inner loop multiplies: each operand is loaded once for the other.
 inline constexpr int kMatmulRows = 4;
 inline constexpr int kMatmulPanels = 2;
+// The same of int8 arithmetic, and how many rows read panels as they lie.
+inline constexpr int kInt8Rows = 7;
+inline constexpr int kInt8Panels = 2;
+inline constexpr int kInt8FewRows = 16;
 
 template <size_t kBytes>
 PAGODA_SIMD void prefetch_bytes(const std::byte* p) {
@@ -30,6 +34,14 @@ PAGODA_SIMD I32 widen_u8_i32(const void* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
 PAGODA_SIMD F32 widen_u8(const void* p) { return to_f32(widen_u8_i32(p)); }
+
+// Thirty-two values within int8, in order.
+PAGODA_SIMD __m256i narrow_i8(I32 a, I32 b) {
+  return _mm256_set_m128i(_mm512_cvtepi32_epi8(b.v), _mm512_cvtepi32_epi8(a.v));
+}
+
+// Codes of all widths are multiplied alike.
+inline constexpr int dot_class(int) { return 8; }
 
 // Sums of products over up to 8 quads in order: exact. kBits: of the codes.
 template <int kBits>

@@ -1,268 +1,258 @@
-// matmul in int8 arithmetic, once for every instruction set and quantized type. Include inside a region, after panel_codes.h and matmul_output.h.
-// Per output lane and cell of 32 columns, K ascending (design: numerics):
-//   acc = fma(f32(sum of sc * dot), d_w * d_a, acc);   with a minimum then acc = fma(f32(sum of m * sum of q_a), c * d_a, acc)
-// f32(integer) is computed as fma(f32(sc), f32(dot), f32(...)): every value stays below 2^24, so that is the same number; starting
-// from +0 keeps a zero positive, as the integer's is.
-// Loops: a tile of rows, then kMatmulPanels panels, then (for many rows) chunks of cells, then kMatmulRows rows, then cells. A
-// panel comes from memory once per tile; many rows find a chunk's codes expanded in L1, and carry their sums in y meanwhile.
+// matmul in int8 arithmetic, once for every instruction set and quantized type. Include inside a region, after int8_operands.h and
+// matmul_output.h.
+// Per output lane the cells of 32 columns ascending, and in a cell its parts (the cell, or two halves of 16 where sub-scales are per
+// half) (design: numerics):
+//   acc = fma(fma(f32(dot), e, +0), d_a, acc), e = sc * d_w;   with a minimum then acc = fma(m * c, s, acc), s = d_a * f32(sum of q_a)
+// e and m * c are exact, s is rounded once.
+// Few rows read the panels as they lie, one after the other. Many rows: a tile of rows (in L2), then kInt8Panels panels, then chunks
+// of cells, which are expanded into scratch (L1), then blocks of rows, then cells; sums wait in y between chunks.
 
-// From this many rows on, the cells are taken in chunks.
-inline constexpr int kChunkRows = kMatmulRows + 1;
-inline constexpr size_t kChunkCells = 16;  // a multiple of every type's block
-inline constexpr size_t kChunkBytes = kChunkCells * kExpandedCellBytes;
-// What the inner loop needs of the activations besides q and d: per dot a correction -offset * sum as int32 (the dot starts from
-// it), or per minimum a sum as f32. One value per half cell where the sub-scales are halves, else one per cell.
-template <tensor::DType kType>
-struct Sums {
-  static constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
-  static constexpr bool kHalves =
-      kFormat.scales == tensor::ScaleKind::kHalves || kFormat.scales == tensor::ScaleKind::kHalvesMin4;
-  static constexpr bool kUsed = kFormat.minimum || kDotOffset<kType> != 0;
-  static_assert(!kFormat.minimum || kFormat.offset == 0);
-  static constexpr int kPerCell = kHalves ? 2 : 1;
+// n things in the fewest pieces of at most `most`, of equal size or one more.
+struct Pieces {
+  int n;
+  int count;
 
-  static void fill(const QuantRows& x, Range rows, int32_t* out) {
-    const int n_cells = x.n_cols / tensor::kCellCols;
-    for (int row = rows.begin; row < rows.end; ++row) {
-      const int16_t* sums = x.sums16 + static_cast<size_t>(row) * static_cast<size_t>(2 * n_cells);
-      for (int i = 0; i < n_cells * kPerCell; ++i) {
-        const int32_t sum = kHalves ? sums[i] : sums[2 * i] + sums[2 * i + 1];
-        *out++ = kFormat.minimum ? __builtin_bit_cast(int32_t, static_cast<float>(sum)) : -kDotOffset<kType> * sum;
-      }
-    }
-  }
+  Pieces(int things, int most) : n(things), count((things + most - 1) / most) {}
+  Range operator[](int i) const { return {n * i / count, n * (i + 1) / count}; }
 };
 
-// Where the codes, scales and blocks of a panel's next cell are.
-struct PanelCursor {
-  const std::byte* codes;   // in the panel or in scratch
-  const std::byte* memory;  // in the panel
-  const std::byte* scales;
-  const std::byte* block;
-};
-
-// kRows rows of activations against kPanels panels.
-template <tensor::DType kType, CodeSource kSource, int kRows, int kPanels>
+// kRows packed rows against kPanels panels.
+template <class Source, int kRows, int kPanels>
 struct Int8Tile {
-  static constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
-  static constexpr size_t kCodeBytes = kSource == CodeSource::kScratch ? kExpandedCellBytes : kFormat.code_bytes();
-  using RowSums = Sums<kType>;
-  using CellDot = Dot<kDotBits<kType>>;
+  static constexpr CellForm kForm = Source::kForm;
+  using Packed = PackedRow<kForm>;
+  using CellDot = Dot<kForm.dot_bits>;
 
-  const int8_t* q;      // [kRows, n_cells * 32]
-  const float* d;       // [kRows, n_cells]
-  const int32_t* sums;  // [kRows, n_cells * kPerCell]
-  size_t n_cells;
-  size_t ahead;  // bytes to the panels that come next, which are asked for; 0: nothing is
-  PanelCursor at[kPanels];
+  const std::byte* x;  // [cell][kRows]
+  Source w[kPanels];
   F32 acc[kPanels][kRows];
 
-  template <int kHalf>
-  PAGODA_SIMD I32 dot_start(int row, size_t cell) const {
-    if constexpr (kFormat.minimum || !RowSums::kUsed) return splat_i32(0);
-    return splat_i32(sums[(static_cast<size_t>(row) * n_cells + cell) * RowSums::kPerCell + kHalf]);
+  PAGODA_SIMD F32 row_float(size_t row, size_t at) const {
+    float value = 0;
+    __builtin_memcpy(&value, x + row * Packed::kBytes + at, sizeof(value));
+    return splat(value);
+  }
+  template <int kPart>
+  PAGODA_SIMD I32 dot_start(size_t row) const {
+    if constexpr (kForm.minima != 0 || kForm.row_sums == 0) return splat_i32(kMagicBits);
+    int32_t value = 0;
+    __builtin_memcpy(&value, x + row * Packed::kBytes + Packed::kSums + kPart * sizeof(value), sizeof(value));
+    return splat_i32(value);
   }
   template <int kQuad>
-  PAGODA_SIMD void step_quad(size_t cell, CellDot (*dots)[kRows]) const {
-    I32 w[kPanels];
+  PAGODA_SIMD void step_quad(CellDot (*dots)[kRows]) const {
+    I32 codes[kPanels];
 #pragma GCC unroll 8
-    for (int p = 0; p < kPanels; ++p) w[p] = quad_codes<kType, kSource, kQuad>(at[p].codes);
+    for (int p = 0; p < kPanels; ++p) codes[p] = w[p].template quad<kQuad>();
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const int8_t* a = q + (static_cast<size_t>(r) * n_cells + cell) * tensor::kCellCols + 4 * kQuad;
+    for (size_t r = 0; r < kRows; ++r) {
+      const auto* a = reinterpret_cast<const int8_t*>(x + r * Packed::kBytes + 4 * kQuad);
 #pragma GCC unroll 8
-      for (int p = 0; p < kPanels; ++p) dots[p][r].template step<kQuad>(w[p], a);
+      for (int p = 0; p < kPanels; ++p) dots[p][r].template step<kQuad>(codes[p], a);
     }
   }
   // The dots of the columns of quads [kQuad, kEnd).
   template <int kQuad, int kEnd>
-  PAGODA_SIMD void step_quads(size_t cell, CellDot (*dots)[kRows]) const {
-    step_quad<kQuad>(cell, dots);
-    if constexpr (kQuad + 1 < kEnd) step_quads<kQuad + 1, kEnd>(cell, dots);
+  PAGODA_SIMD void step_quads(CellDot (*dots)[kRows]) const {
+    step_quad<kQuad>(dots);
+    if constexpr (kQuad + 1 < kEnd) step_quads<kQuad + 1, kEnd>(dots);
   }
 
-  // f32(sum of sc * dot) of each panel and row.
-  PAGODA_SIMD void scaled_dots(size_t cell, const CellScales* scales, F32 (*out)[kRows]) const {
+  template <int kPart>
+  PAGODA_SIMD void add_part() {
+    constexpr int kQuads = 8 / kForm.parts;
     CellDot dots[kPanels][kRows];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
+    for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-      for (int p = 0; p < kPanels; ++p) dots[p][r] = CellDot::from(dot_start<0>(r, cell));
+      for (int p = 0; p < kPanels; ++p) dots[p][r] = CellDot::from(dot_start<kPart>(r));
     }
-    step_quads<0, RowSums::kHalves ? 4 : 8>(cell, dots);
+    step_quads<kPart * kQuads, (kPart + 1) * kQuads>(dots);
+    PartFactors f[kPanels];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) f[p] = w[p].template factors<kPart>();
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
       for (int p = 0; p < kPanels; ++p) {
-        out[p][r] = to_f32(dots[p][r].total());
-        if constexpr (kFormat.scales != tensor::ScaleKind::kNone) out[p][r] = fma(out[p][r], scales[p].sc[0], zero());
-        if constexpr (RowSums::kHalves) dots[p][r] = CellDot::from(dot_start<RowSums::kPerCell - 1>(r, cell));
+        const F32 scaled = fma(from_bits(dots[p][r].total()), f[p].e, f[p].bias);
+        acc[p][r] = fma(scaled, row_float(r, Packed::kD), acc[p][r]);
+        if constexpr (kForm.minima != 0)
+          acc[p][r] = fma(f[p].minimum, row_float(r, Packed::kSums + kPart * sizeof(float)), acc[p][r]);
       }
     }
-    if constexpr (RowSums::kHalves) {
-      step_quads<4, 8>(cell, dots);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-        for (int p = 0; p < kPanels; ++p) out[p][r] = fma(to_f32(dots[p][r].total()), scales[p].sc[1], out[p][r]);
-      }
-    }
+    if constexpr (kPart + 1 < kForm.parts) add_part<kPart + 1>();
   }
 
-  // f32(sum of m * sum of q_a) of one row.
-  PAGODA_SIMD F32 scaled_sum(int row, size_t cell, const CellScales& scales) const {
-    const auto* sum =
-        reinterpret_cast<const float*>(sums) + (static_cast<size_t>(row) * n_cells + cell) * RowSums::kPerCell;
-    if constexpr (kFormat.scales == tensor::ScaleKind::kNone) return splat(*sum);
-    const F32 first = fma(splat(sum[0]), scales.m[0], zero());
-    if constexpr (!RowSums::kHalves) return first;
-    return fma(splat(sum[RowSums::kPerCell - 1]), scales.m[1], first);
-  }
-
-  PAGODA_SIMD void add_cell(size_t cell, const F32* d_w, const F32* c) {
-    CellScales scales[kPanels];
+  PAGODA_SIMD void run(size_t n_cells) {
+    for (size_t first = 0; first < n_cells; first += Source::kBlockCells) {
 #pragma GCC unroll 8
-    for (int p = 0; p < kPanels; ++p) scales[p] = cell_scales<kType>(at[p].scales);
-    F32 scaled[kPanels][kRows];
-    scaled_dots(cell, scales, scaled);
+      for (int p = 0; p < kPanels; ++p) w[p].begin_block();
+      for (size_t i = 0; i < Source::kBlockCells; ++i) {
+        add_part<0>();
+        x += kRows * Packed::kBytes;
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const F32 d_a = splat(d[static_cast<size_t>(r) * n_cells + cell]);
-#pragma GCC unroll 8
-      for (int p = 0; p < kPanels; ++p) {
-        acc[p][r] = fma(scaled[p][r], mul(d_w[p], d_a), acc[p][r]);
-        if constexpr (kFormat.minimum) acc[p][r] = fma(scaled_sum(r, cell, scales[p]), mul(c[p], d_a), acc[p][r]);
-      }
-    }
-  }
-
-  PAGODA_SIMD void next_cell() {
-#pragma GCC unroll 8
-    for (int p = 0; p < kPanels; ++p) {
-      if (ahead != 0) {
-        prefetch_bytes<kFormat.code_bytes()>(at[p].memory + ahead);
-        if constexpr (kFormat.scale_bytes() != 0) prefetch_bytes<kFormat.scale_bytes()>(at[p].scales + ahead);
-      }
-      at[p].codes += kCodeBytes;
-      at[p].memory += kFormat.code_bytes();
-      at[p].scales += kFormat.scale_bytes();
-    }
-  }
-
-  // Cells [begin, end); the cursors stand at the first.
-  PAGODA_SIMD void run(size_t begin, size_t end) {
-    for (size_t first = begin; first < end; first += kFormat.block_cells) {
-      F32 d_w[kPanels];
-      F32 c[kPanels];
-#pragma GCC unroll 8
-      for (int p = 0; p < kPanels; ++p) {
-        d_w[p] = widen_f16(at[p].block);
-        c[p] = kFormat.minimum ? widen_f16(at[p].block + 2 * tensor::kPanelRows) : zero();
-        if (ahead != 0) prefetch_bytes<kFormat.block_bytes()>(at[p].block + ahead);
-        at[p].block += kFormat.block_bytes();
-      }
-      for (size_t cell = first; cell < first + kFormat.block_cells; ++cell) {
-        add_cell(cell, d_w, c);
-        next_cell();
+        for (int p = 0; p < kPanels; ++p) w[p].next_cell();
       }
     }
   }
 };
 
-// One tile of rows against kPanels panels, cells [begin, end).
+// A block of rows against kPanels panels, some cells.
+template <class Source, int kPanels>
 struct Int8Job {
-  const tensor::PanelMatrix* w;
-  QuantRows x;
-  Range rows;
-  const int32_t* sums;  // of rows
   MatmulOutput out;
-  int panel;
-  int panels_end;  // of the call
-  size_t begin;
-  size_t end;
-  const std::byte* expanded;  // [kPanels][kChunkBytes], for CodeSource::kScratch
+  int panel[kPanels];  // may be the same twice, where there is no other
+  Range cells;
+  Source w[kPanels];
 };
 
-template <tensor::DType kType, CodeSource kSource, int kRows, int kPanels>
-void int8_rows(const Int8Job& job, int row) {
-  constexpr tensor::PanelFormat kFormat = tensor::panel_format(kType);
-  const auto n_cells = static_cast<size_t>(job.w->n_cols) / tensor::kCellCols;
-  const tensor::PanelParts parts = tensor::panel_parts(kFormat, job.w->n_cols);
-  const size_t at = static_cast<size_t>(row) * n_cells;
-  Int8Tile<kType, kSource, kRows, kPanels> tile;
-  tile.q = job.x.q + at * tensor::kCellCols;
-  tile.d = job.x.d + at;
-  tile.sums = job.sums + static_cast<size_t>(row - job.rows.begin) * n_cells * Sums<kType>::kPerCell;
-  tile.n_cells = n_cells;
-  const bool asks = row == job.rows.begin && job.panel + kPanels < job.panels_end;
-  tile.ahead = asks ? kPanels * job.w->panel_bytes : 0;
+template <class Source, int kRows, int kPanels>
+void int8_rows(const Int8Job<Source, kPanels>& job, const std::byte* x, int row) {
+  Int8Tile<Source, kRows, kPanels> tile;
+  tile.x = x + static_cast<size_t>(job.cells.begin) * kRows * PackedRow<Source::kForm>::kBytes;
 #pragma GCC unroll 8
   for (int p = 0; p < kPanels; ++p) {
-    const std::byte* panel = job.w->panel(job.panel + p);
-    tile.at[p].memory = panel + job.begin * kFormat.code_bytes();
-    tile.at[p].codes =
-        kSource == CodeSource::kScratch ? job.expanded + static_cast<size_t>(p) * kChunkBytes : tile.at[p].memory;
-    tile.at[p].scales = panel + parts.scales + job.begin * kFormat.scale_bytes();
-    tile.at[p].block = panel + parts.blocks + job.begin / kFormat.block_cells * kFormat.block_bytes();
+    tile.w[p] = job.w[p];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
-      tile.acc[p][r] = job.begin == 0 ? zero() : job.out.load_panel(row + r, job.panel + p);
+      tile.acc[p][r] = job.cells.begin == 0 ? zero() : job.out.load_panel(row + r, job.panel[p]);
   }
-  tile.run(job.begin, job.end);
+  tile.run(static_cast<size_t>(job.cells.size()));
 #pragma GCC unroll 8
   for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) job.out.store_panel(row + r, job.panel + p, tile.acc[p][r]);
+    for (int r = 0; r < kRows; ++r) job.out.store_panel(row + r, job.panel[p], tile.acc[p][r]);
   }
 }
 
-// All rows of a tile: kMatmulRows at a time, then 2, then 1.
-template <tensor::DType kType, CodeSource kSource, int kPanels>
-void int8_all_rows(const Int8Job& job) {
-  int row = job.rows.begin;
-  for (; row + kMatmulRows <= job.rows.end; row += kMatmulRows)
-    int8_rows<kType, kSource, kMatmulRows, kPanels>(job, row);
-  for (; row + 2 <= job.rows.end; row += 2) int8_rows<kType, kSource, 2, kPanels>(job, row);
-  if (row < job.rows.end) int8_rows<kType, kSource, 1, kPanels>(job, row);
+// The rows [rows): from kLeast to kMost.
+template <int kLeast, int kMost, class Source, int kPanels>
+void int8_block(const Int8Job<Source, kPanels>& job, const std::byte* x, Range rows) {
+  if (rows.size() == kMost) return int8_rows<Source, kMost, kPanels>(job, x, rows.begin);
+  if constexpr (kMost > kLeast) int8_block<kLeast, kMost - 1>(job, x, rows);
 }
 
+// What a call multiplies.
+struct Int8Call {
+  const tensor::PanelMatrix* w;
+  Range panels;
+  MatmulOutput out;
+  Range rows;           // of the tile
+  const std::byte* x;   // the tile's rows, packed block by block
+  std::byte* expanded;  // [kInt8Panels][kChunkCells] cells
+
+  int n_cells() const { return w->n_cols / tensor::kCellCols; }
+  Range rows_of(Range block) const { return {rows.begin + block.begin, rows.begin + block.end}; }
+  // Where the block of rows that starts at `row` of the tile lies.
+  const std::byte* packed_rows(int row, size_t row_bytes) const {
+    return x + static_cast<size_t>(row) * static_cast<size_t>(n_cells()) * row_bytes;
+  }
+};
+
+// The fewest rows of a block where there are more than kInt8Rows.
+inline constexpr int kLeastRows = (kInt8Rows + 1) / 2;
+// From this many rows on, kInt8Panels panels are taken together.
+inline constexpr int kPairedRows = 4;
+// Blocks of rows that share the asking for the panels that come next.
+inline constexpr int kAskingBlocks = 4;
+
+// The panels from `panel` on, as they lie; `n_blocks` blocks of rows meet them.
 template <tensor::DType kType, int kPanels>
-void int8_panels(Int8Job job, std::byte* expanded) {
-  constexpr bool kExpands = tensor::panel_format(kType).low_bits != 8;
-  const auto n_cells = static_cast<size_t>(job.w->n_cols) / tensor::kCellCols;
-  if (job.rows.size() < kChunkRows) {
-    job.begin = 0;
-    job.end = n_cells;
-    return int8_all_rows<kType, CodeSource::kPanel, kPanels>(job);
+Int8Job<PanelSource<kType>, kPanels> panel_job(const Int8Call& call, int panel, Range cells, int n_blocks) {
+  using Source = PanelSource<kType>;
+  const size_t shares = n_blocks < kAskingBlocks ? n_blocks : kAskingBlocks;
+  const size_t ahead_bytes = panel + kPanels < call.panels.end ? (Source::kCellBytes + shares - 1) / shares : 0;
+  const auto begin = static_cast<size_t>(cells.begin);
+  Int8Job<Source, kPanels> job{call.out, {}, cells, {}};
+  for (int p = 0; p < kPanels; ++p) {
+    job.panel[p] = panel + p < call.panels.end ? panel + p : panel;
+    const std::byte* at = call.w->panel(job.panel[p]);
+    const std::byte* ahead = at + kPanels * call.w->panel_bytes + begin * Source::kCellBytes;
+    job.w[p] = Source::at(at, call.w->n_cols, begin, {ahead, ahead_bytes});
   }
-  job.expanded = expanded;
-  for (job.begin = 0; job.begin < n_cells; job.begin = job.end) {
-    job.end = job.begin + kChunkCells < n_cells ? job.begin + kChunkCells : n_cells;
-    if constexpr (kExpands) {
-      for (int p = 0; p < kPanels; ++p) {
-        expand_cells<kType>(job.w->panel(job.panel + p), job.begin, job.end,
-                            expanded + static_cast<size_t>(p) * kChunkBytes);
-      }
+  return job;
+}
+
+// All blocks of rows against a job's panels.
+template <class Source>
+void int8_blocks(const Int8Call& call, Int8Job<Source, kInt8Panels> job) {
+  const Pieces blocks(call.rows.size(), kInt8Rows);
+  for (int i = 0; i < blocks.count; ++i) {
+    int8_block<kLeastRows, kInt8Rows>(job, call.packed_rows(blocks[i].begin, PackedRow<Source::kForm>::kBytes),
+                                      call.rows_of(blocks[i]));
+    for (Source& w : job.w) {
+      w.ahead.at += w.ahead.cell_bytes * static_cast<size_t>(job.cells.size());
+      if (i + 1 == kAskingBlocks) w.ahead.cell_bytes = 0;
     }
-    int8_all_rows<kType, kExpands ? CodeSource::kScratch : CodeSource::kPanel, kPanels>(job);
   }
 }
 
 template <tensor::DType kType>
+void int8_few_rows(const Int8Call& call) {
+  const Range cells{0, call.n_cells()};
+  if (call.rows.size() < kPairedRows) {
+    for (int panel = call.panels.begin; panel < call.panels.end; ++panel)
+      int8_block<1, kPairedRows - 1>(panel_job<kType, 1>(call, panel, cells, 1), call.x, call.rows);
+    return;
+  }
+  const int n_blocks = Pieces(call.rows.size(), kInt8Rows).count;
+  for (int panel = call.panels.begin; panel < call.panels.end; panel += kInt8Panels)
+    int8_blocks(call, panel_job<kType, kInt8Panels>(call, panel, cells, n_blocks));
+}
+
+inline constexpr int kChunkCells = 24;
+
+// The panels from `panel` on, expanded.
+template <tensor::DType kType>
+void int8_chunk(const Int8Call& call, int panel, Range cells) {
+  using Source = ScratchSource<cell_form<kType>()>;
+  const int n_blocks = Pieces(call.rows.size(), kInt8Rows).count;
+  const auto packed = panel_job<kType, kInt8Panels>(call, panel, cells, n_blocks);
+  Int8Job<Source, kInt8Panels> job{call.out, {}, cells, {}};
+  for (int p = 0; p < kInt8Panels; ++p) {
+    std::byte* expanded = call.expanded + static_cast<size_t>(p) * kChunkCells * Source::kCellBytes;
+    expand_cells<kType>(call.w->panel(packed.panel[p]), call.w->n_cols, cells, expanded);
+    job.panel[p] = packed.panel[p];
+    job.w[p] = {expanded, packed.w[p].ahead};
+  }
+  int8_blocks(call, job);
+}
+
+template <tensor::DType kType>
+void int8_many_rows(const Int8Call& call) {
+  constexpr int kBlockCells = tensor::panel_format(kType).block_cells;
+  const Pieces chunks(call.n_cells() / kBlockCells, kChunkCells / kBlockCells);
+  for (int panel = call.panels.begin; panel < call.panels.end; panel += kInt8Panels) {
+    for (int i = 0; i < chunks.count; ++i) {
+      const Range blocks = chunks[i];
+      int8_chunk<kType>(call, panel, {blocks.begin * kBlockCells, blocks.end * kBlockCells});
+    }
+  }
+}
+
+// Packed rows of a tile take at most this, or what kInt8LeastTile rows do.
+inline constexpr size_t kInt8TileBytes = size_t{512} << 10;
+inline constexpr int kInt8LeastTile = 32;
+inline constexpr size_t kExpandedBytes = size_t{44} << 10;
+
+template <tensor::DType kType>
 void matmul_int8(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, const MatmulOutput& out,
                  std::byte* scratch) {
-  auto* sums = reinterpret_cast<int32_t*>(scratch + kMatmulPanels * kChunkBytes);
-  for (int begin = rows.begin; begin < rows.end; begin += kMatmulTileRows) {
-    const Range tile{begin, begin + kMatmulTileRows < rows.end ? begin + kMatmulTileRows : rows.end};
-    if constexpr (Sums<kType>::kUsed) Sums<kType>::fill(x.quant, tile, sums);
-    Int8Job job{&w, x.quant, tile, sums, out, panels.begin, panels.end, 0, 0, nullptr};
-    if (kMatmulPanels == 1 || tile.size() >= kMatmulRows) {
-      for (; job.panel + kMatmulPanels <= panels.end; job.panel += kMatmulPanels) {
-        int8_panels<kType, kMatmulPanels>(job, scratch);
-      }
+  constexpr size_t kRowBytes = PackedRow<cell_form<kType>()>::kBytes;
+  static_assert(kInt8Panels * kChunkCells * ScratchSource<cell_form<kType>()>::kCellBytes <= kExpandedBytes);
+  const size_t n_cells = static_cast<size_t>(w.n_cols) / tensor::kCellCols;
+  const int fitting = static_cast<int>(kInt8TileBytes / (n_cells * kRowBytes));
+  const Pieces tiles(rows.size(), fitting > kInt8LeastTile ? fitting : kInt8LeastTile);
+  std::byte* packed = scratch + kExpandedBytes;
+  for (int i = 0; i < tiles.count; ++i) {
+    const Range tile{rows.begin + tiles[i].begin, rows.begin + tiles[i].end};
+    const Pieces blocks(tile.size(), kInt8Rows);
+    for (int b = 0; b < blocks.count; ++b) {
+      pack_rows<kType>(x.quant, {tile.begin + blocks[b].begin, tile.begin + blocks[b].end},
+                       packed + static_cast<size_t>(blocks[b].begin) * n_cells * kRowBytes);
     }
-    if constexpr (kMatmulPanels > 1) {
-      for (; job.panel < panels.end; ++job.panel) int8_panels<kType, 1>(job, scratch);
-    }
+    const Int8Call call{&w, panels, out, tile, packed, scratch};
+    tile.size() <= kInt8FewRows ? int8_few_rows<kType>(call) : int8_many_rows<kType>(call);
   }
 }

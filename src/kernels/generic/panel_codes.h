@@ -51,32 +51,6 @@ PAGODA_SIMD I32 packed_quad(const std::byte* cell) {
   return codes;
 }
 
-// Where a matmul's inner loop finds its codes: in the panel, or expanded in scratch, 512 bytes per cell.
-enum class CodeSource : uint8_t { kPanel, kScratch };
-
-inline constexpr size_t kExpandedCellBytes = 8 * tensor::kQuadBytes;
-
-template <tensor::DType kType, CodeSource kSource, int kQuad>
-PAGODA_SIMD I32 quad_codes(const std::byte* cell) {
-  if constexpr (kSource == CodeSource::kScratch) return load_i32(cell + kQuad * tensor::kQuadBytes);
-  return packed_quad<kType, kQuad>(cell);
-}
-
-template <tensor::DType kType, int kQuad = 0>
-PAGODA_SIMD void expand_quads(const std::byte* cell, std::byte* out) {
-  store_i32(out + kQuad * tensor::kQuadBytes, packed_quad<kType, kQuad>(cell));
-  if constexpr (kQuad < 7) expand_quads<kType, kQuad + 1>(cell, out);
-}
-
-// The codes of cells [begin, end) of a panel.
-template <tensor::DType kType>
-void expand_cells(const std::byte* panel, size_t begin, size_t end, std::byte* out) {
-  constexpr size_t kCodeBytes = tensor::panel_format(kType).code_bytes();
-  for (size_t cell = begin; cell < end; ++cell) {
-    expand_quads<kType>(panel + cell * kCodeBytes, out + (cell - begin) * kExpandedCellBytes);
-  }
-}
-
 // The sub-scales and minima of one cell. What a type does not have is unused and costs nothing.
 struct CellScales {
   F32 sc[2];

@@ -20,9 +20,10 @@ void quantize_cell(const float* x, int8_t* q, float* d, int16_t* sums16) {
   float amax = 0.0F;
   for (int i = 0; i < kCellCols; ++i) amax = std::fabs(x[i]) > amax ? std::fabs(x[i]) : amax;
   *d = amax / 127.0F;
+  const float inv = *d == 0.0F ? 0.0F : 127.0F / amax;
   sums16[0] = sums16[1] = 0;
   for (int i = 0; i < kCellCols; ++i) {
-    float v = *d == 0.0F ? 0.0F : x[i] / *d;
+    float v = x[i] * inv;
     v = v < 127.0F ? v : 127.0F;  // also what a NaN becomes
     v = v > -127.0F ? v : -127.0F;
     q[i] = static_cast<int8_t>(std::lrint(v));
@@ -49,28 +50,26 @@ void bf16_rows(const float* x, int ld, Range rows, Range cols, uint16_t* out, in
   }
 }
 
-// One row of activations against one row of weights.
-float dot_int8(const QuantCell* w, const QuantRows& x, int row, bool minimum) {
+// One row of activations against one row of weights; a cell is one part, or two where sub-scales are per half.
+float dot_int8(const QuantCell* w, const QuantRows& x, int row, const tensor::PanelFormat& format) {
   const size_t n_cells = static_cast<size_t>(x.n_cols) / kCellCols;
   const int8_t* q = x.q + static_cast<size_t>(row) * static_cast<size_t>(x.n_cols);
   const float* d = x.d + static_cast<size_t>(row) * n_cells;
+  const int n_parts =
+      format.scales == tensor::ScaleKind::kHalves || format.scales == tensor::ScaleKind::kHalvesMin4 ? 2 : 1;
   float acc = 0.0F;
-  for (size_t cell = 0; cell < n_cells; ++cell, ++w) {
-    int32_t scaled = 0;
-    int32_t offset = 0;
-    for (int half = 0; half < 2; ++half) {
+  for (size_t cell = 0; cell < n_cells; ++cell, ++w, q += kCellCols) {
+    for (int part = 0; part < n_parts; ++part) {
       int32_t dot = 0;
       int32_t sum = 0;
-      for (int i = 16 * half; i < 16 * half + 16; ++i) {
-        const int32_t a = q[cell * kCellCols + static_cast<size_t>(i)];
-        dot += w->codes[i] * a;
-        sum += a;
+      for (int i = part * kCellCols / n_parts; i < (part + 1) * kCellCols / n_parts; ++i) {
+        dot += w->codes[i] * q[i];
+        sum += q[i];
       }
-      scaled += w->sc[half] * dot;
-      offset += w->m[half] * sum;
+      const float scaled = std::fma(static_cast<float>(dot), static_cast<float>(w->sc[part]) * w->d, 0.0F);
+      acc = std::fma(scaled, d[cell], acc);
+      if (format.minimum) acc = std::fma(static_cast<float>(w->m[part]) * w->c, d[cell] * static_cast<float>(sum), acc);
     }
-    acc = std::fma(static_cast<float>(scaled), w->d * d[cell], acc);
-    if (minimum) acc = std::fma(static_cast<float>(offset), w->c * d[cell], acc);
   }
   return acc;
 }
@@ -85,7 +84,7 @@ void matmul_int8(const PanelMatrix& w, Range panels, const MatmulInput& x, Range
     }
     for (int row = rows.begin; row < rows.end; ++row) {
       y[static_cast<size_t>(row) * static_cast<size_t>(ld_y) + static_cast<size_t>(n)] =
-          dot_int8(cells, x.quant, row, tensor::has_minimum(w.dtype));
+          dot_int8(cells, x.quant, row, tensor::panel_format(w.dtype));
     }
   }
 }
