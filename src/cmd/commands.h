@@ -13,6 +13,7 @@ Status tokenize(const Options& options);
 Status eval(const Options& options);
 Status inspect(const Options& options);
 Status bench(const Options& options);
+Status plan(const Options& options);
 Status doctor(const Options& options);
 
 }  // namespace pagoda::cmd

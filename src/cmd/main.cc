@@ -28,6 +28,8 @@ int main(int argc, char** argv) {
         return inspect(options);
       case Command::kBench:
         return bench(options);
+      case Command::kPlan:
+        return plan(options);
       case Command::kDoctor:
         return doctor(options);
     }

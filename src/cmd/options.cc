@@ -36,6 +36,10 @@ constexpr std::array kCommands{
         Command::kBench, "bench",
         "Measure how fast MODEL runs here, beside what this machine allows; MODEL may be an earlier result (.json)",
         "pagoda bench smollm2 --json new.json --compare old.json"},
+    CommandSpec{
+        Command::kPlan, "plan",
+        "Say what MODEL takes and what fits, before anything is loaded; MODEL may be a public shape, as llama-2-7b",
+        "pagoda plan llama-3-8b --memory 16G --users 8"},
     CommandSpec{Command::kDoctor, "doctor", "Measure this machine and say what Pagoda makes of it",
                 "pagoda doctor --machine"},
 };
@@ -48,8 +52,10 @@ constexpr unsigned kTokenizes = bit(Command::kTokenize);
 constexpr unsigned kEvals = bit(Command::kEval);
 constexpr unsigned kBenches = bit(Command::kBench);
 constexpr unsigned kDoctors = bit(Command::kDoctor);
-constexpr unsigned kComputes = kServes | kRuns | kEvals | kBenches;
-constexpr unsigned kPrintsJson = kServes | kRuns | kTokenizes | kEvals | bit(Command::kInspect) | kDoctors;
+constexpr unsigned kPlans = bit(Command::kPlan);
+constexpr unsigned kServesOrTests = kServes | kRuns | kEvals | kBenches;
+constexpr unsigned kComputes = kServesOrTests | kPlans;
+constexpr unsigned kPrintsJson = kServes | kRuns | kTokenizes | kEvals | bit(Command::kInspect) | kPlans | kDoctors;
 constexpr unsigned kAll = kComputes | kTokenizes | bit(Command::kInspect) | kDoctors;
 
 struct OptionSpec {
@@ -105,16 +111,39 @@ const std::vector<OptionSpec>& option_table() {
       {"--config", kAll, "TOML file of options, by their long names", value(&Options::config_file, "FILE")},
       {"-t,--threads", kComputes, "Compute threads (default: the cores this process may use)",
        number(&Options::threads, 1, 1024)},
-      {"-c,--ctx-size", kComputes,
+      {"-c,--ctx-size", kServesOrTests,
        "Context, prompt and answer together, in tokens (default: what the model was trained for)",
        number(&Options::context_tokens, 64, 1 << 24)},
       {"--isa", kComputes, "Instruction set of the kernels: auto (the best this CPU has), ref, avx2, avx512, amx",
        value(&Options::isa, "NAME")},
       {"--arithmetic", kComputes, "What products are computed in: auto (bf16 on amx, else int8), int8, bf16, f32",
        value(&Options::arithmetic, "NAME")},
-      {"--kv-format", kComputes, "How K and V are stored; auto: q8, but K in bf16 in layers with a K bias",
+      {"-c,--ctx-size,--context", kPlans,
+       "Context to plan for, in tokens (default 2048, or what the model was trained for if that is less)",
+       number(&Options::context_tokens, 1, 1 << 24)},
+      {"--kv-format", kServesOrTests, "How K and V are stored; auto: q8, but K in bf16 in layers with a K bias",
        choice(&Options::kv_format, {"auto", "q8", "bf16"})},
-      {"--kv-memory", kComputes,
+      {"--kv-format", kPlans, "Format that tables, bounds and costs are of; auto is what the engine takes",
+       choice(&Options::kv_format, {"auto", "f16", "bf16", "k16v8", "q8", "k8v4", "q4"})},
+      {"--memory", kPlans, "Memory for weights, overhead, K and V together, as 16G (default: what is free here)",
+       value(&Options::memory, "BYTES")},
+      {"--users", kPlans, "Sequences at once: how long may each be?", number(&Options::users, 1, 1 << 16)},
+      {"--kv-disk-size", kPlans, "Disk below memory for K and V, as 100G: how many tokens does it hold?",
+       value(&Options::kv_disk_size, "BYTES")},
+      {"--weights", kPlans, "Type of a public shape's matrices, as f16, q8_0, q4_k (default q4_k); a file has its own",
+       value(&Options::weights, "TYPE")},
+      {"--bandwidth", kPlans, "Memory bandwidth for the bounds, in GB/s (default: measured here)",
+       real(&Options::bandwidth, 0.001f, 1e6f)},
+      {"--ops", kPlans, "Operations for the bounds, in 10^9 a second (default: measured here)",
+       real(&Options::ops, 0.001f, 1e9f)},
+      {"--measure", kPlans, "Also generate some tokens with a cache and without one, beside the cost model",
+       flag(&Options::measure)},
+      {"--verify", kPlans,
+       "Load the file and compare weights, KV and resident memory with the plan; exit code 1 if they differ",
+       flag(&Options::verify)},
+      {"--kv-memory", kPlans, "Memory for K and V alone, instead of what --memory leaves",
+       value(&Options::kv_memory, "BYTES|auto")},
+      {"--kv-memory", kServesOrTests,
        "Memory for K and V: a size as 512M or 2G, or auto: a quarter of what is free, at most 16 contexts",
        value(&Options::kv_memory, "BYTES|auto")},
       {"--kv-cache", kRuns | kEvals, "off: compute the whole prefix again for every token",
@@ -181,7 +210,8 @@ const std::vector<OptionSpec>& option_table() {
 
 std::string long_name(const OptionSpec& spec) {
   const std::string names = spec.names;
-  return names.substr(names.find("--") + 2);
+  const size_t at = names.find("--") + 2;
+  return names.substr(at, names.find(',', at) - at);
 }
 
 // The config file as arguments that stand before the command line's own, so that those win.
@@ -381,8 +411,14 @@ Result<kernels::Isa> isa_of(const std::string& name) {
 }  // namespace
 
 Result<engine::EngineConfig> engine_config(const Options& options) {
+  TRY_ASSIGN(std::filesystem::path path, find_model(options.model));
+  TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
+  config.model_path = std::move(path);
+  return config;
+}
+
+Result<engine::EngineConfig> compute_config(const Options& options) {
   engine::EngineConfig config;
-  TRY_ASSIGN(config.model_path, find_model(options.model));
   TRY_ASSIGN(config.isa, isa_of(options.isa));
   TRY_ASSIGN(config.arithmetic, named("--arithmetic", kernels::parse_arithmetic(options.arithmetic, config.isa)));
   if (!options.chat_template.empty()) {

@@ -12,7 +12,7 @@
 
 namespace pagoda::cmd {
 
-enum class Command : uint8_t { kServe, kRun, kTokenize, kEval, kInspect, kBench, kDoctor };
+enum class Command : uint8_t { kServe, kRun, kTokenize, kEval, kInspect, kBench, kPlan, kDoctor };
 
 struct Options {
   Command command = Command::kServe;
@@ -67,6 +67,16 @@ struct Options {
   int repeats = 0;           // 0: 3, or 2 when quick
   bool quick = false;
 
+  // plan
+  std::string memory;  // empty: what is free
+  std::string kv_disk_size;
+  std::string weights;
+  int users = 0;
+  float bandwidth = 0;  // GB/s; 0: measured
+  float ops = 0;        // 10^9/s; 0: measured
+  bool measure = false;
+  bool verify = false;
+
   // doctor
   bool machine = false;
 
@@ -87,6 +97,8 @@ std::string options_markdown();
 // The options as the engine wants them: the model found, names parsed, files read, sizes in bytes.
 // Errors: what is wrong with an option has its name, with dashes, as Error::where.
 Result<engine::EngineConfig> engine_config(const Options& options);
+// The same without a model to find.
+Result<engine::EngineConfig> compute_config(const Options& options);
 
 // "512M", "2G", "1.5GiB", "1000000": K, M, G are powers of 1,024.
 Result<uint64_t> parse_bytes(const std::string& text);

@@ -46,14 +46,21 @@ uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tok
   return bytes;
 }
 
-uint64_t least_budget_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens,
-                            uint64_t extent_bytes) {
+uint64_t shared_budget_bytes(std::span<const models::AttentionGroup> groups, uint64_t n_sequences, int n_tokens,
+                             int chunk_tokens, uint64_t extent_bytes) {
   uint64_t n_extents = 0;
   for (const models::AttentionGroup& group : groups) {
     const uint64_t slots = extent_bytes / group.layout.block_bytes;
-    n_extents += (blocks_held(group, n_tokens, chunk_tokens) + slots - 1) / slots;
+    const uint64_t n_blocks =
+        (n_sequences - 1) * blocks_held(group, n_tokens, 0) + blocks_held(group, n_tokens, chunk_tokens);
+    n_extents += (n_blocks + slots - 1) / slots;
   }
   return n_extents * extent_bytes;
+}
+
+uint64_t least_budget_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens,
+                            uint64_t extent_bytes) {
+  return shared_budget_bytes(groups, 1, n_tokens, chunk_tokens, extent_bytes);
 }
 
 std::string memory_statement(uint64_t weight_bytes, uint64_t kv_bytes) {

@@ -18,7 +18,12 @@ uint64_t available_memory_bytes();
 // KV bytes of one sequence of n_tokens, blocks rounded up; window groups hold their window, one block and a chunk.
 uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens);
 
-// The smallest budget that holds one sequence of n_tokens: each group's blocks lie in extents of their own.
+// The smallest budget that holds n_sequences of n_tokens each, one of which is being prefilled by chunks while the others hold no more than
+// their windows: each group's blocks lie in extents of their own.
+uint64_t shared_budget_bytes(std::span<const models::AttentionGroup> groups, uint64_t n_sequences, int n_tokens,
+                             int chunk_tokens, uint64_t extent_bytes);
+
+// The same for one sequence.
 uint64_t least_budget_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens,
                             uint64_t extent_bytes);
 

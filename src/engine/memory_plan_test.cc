@@ -32,6 +32,14 @@ TEST(MemoryPlanTest, TheLeastBudgetIsWholeExtentsOfEachGroup) {
   EXPECT_EQ(least_budget_bytes(groups, 32 * 5, 128, 4096), 3 * 4096u);  // 5 blocks, 4 to an extent
 }
 
+TEST(MemoryPlanTest, SequencesShareExtentsAndOneIsPrefilled) {
+  const std::vector<models::AttentionGroup> groups{group(0, 1000), group(64, 10)};
+  EXPECT_EQ(shared_budget_bytes(groups, 1, 160, 128, 4096), least_budget_bytes(groups, 160, 128, 4096));
+  EXPECT_EQ(shared_budget_bytes(groups, 4, 160, 128, 4096),
+            (5 + 1) * 4096u);  // 4 x 5 blocks fill 5 extents; 3 x 3 + 5 lie in one
+  EXPECT_EQ(shared_budget_bytes(groups, 200, 32, 0, 4096), (50 + 1) * 4096u);
+}
+
 TEST(MemoryPlanTest, AQuarterOfMemoryAtMostSixteenContexts) {
   EXPECT_EQ(kv_budget_bytes(std::nullopt, 100, 4000), 1000u);
   EXPECT_EQ(kv_budget_bytes(std::nullopt, 100, 1 << 30), 1600u);

@@ -1,6 +1,8 @@
 // Which layers share a block table and in which formats they store K and V: decided once per model, before a byte is allocated.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -11,9 +13,17 @@
 
 namespace pagoda::models {
 
-// One group of global layers and, for models with a sliding window, one of local layers.
+// What each layer stores; k_bias[layer] is 1 where the layer has a K bias.
 // `format`: "bf16"; "q8"; "auto": q8, but K in bf16 in layers with a K bias (its outliers cost int8 too much; Qwen2.5).
 // Errors: kInvalidArgument for another name, listing these.
+Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias);
+
+std::vector<uint8_t> k_bias_layers(const weights::Gguf& gguf, const weights::ModelConfig& config);
+
+// One group of global layers and, for models with a sliding window, one of local layers; layer i stores formats[i].
+std::vector<AttentionGroup> group_layers(const weights::ModelConfig& config, std::span<const kv::LayerFormat> formats);
+
+// All three for a file.
 Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config,
                                                 std::string_view format);
 

@@ -49,7 +49,7 @@ void add_layer(std::vector<ModelCosts::KvLayers>& kv, const ModelCosts::KvLayers
   same->bytes_per_token += layer.bytes_per_token;
 }
 
-std::vector<ModelCosts::KvLayers> kv_layers(const std::vector<models::AttentionGroup>& groups, Arithmetic arithmetic) {
+std::vector<ModelCosts::KvLayers> kv_layers(std::span<const models::AttentionGroup> groups, Arithmetic arithmetic) {
   std::vector<ModelCosts::KvLayers> kv;
   for (const models::AttentionGroup& group : groups) {
     const kv::GroupLayout& layout = group.layout;
@@ -72,23 +72,50 @@ bool is_output(const weights::Gguf& gguf, const weights::TensorInfo& tensor) {
          (tensor.name == "token_embd.weight" && gguf.find("output.weight") == nullptr);
 }
 
-void add_tensor(const weights::Gguf& gguf, const weights::TensorInfo& tensor, Arithmetic arithmetic,
-                ModelCosts& costs) {
-  const bool output = is_output(gguf, tensor);
-  if (!tensor.dtype || (!output && !tensor.name.starts_with("blk."))) return;
-  if (tensor.n_dims < 2) {
-    costs.body_bytes += static_cast<double>(tensor.bytes.size());
-    return;
-  }
-  const auto kind = static_cast<size_t>(dot_kind(*tensor.dtype, arithmetic));
-  const int64_t n_panels = (tensor.rows() + tensor::kPanelRows - 1) / tensor::kPanelRows;
-  const double bytes = static_cast<double>(n_panels) *
-                       static_cast<double>(tensor::panel_bytes(*tensor.dtype, static_cast<int>(tensor.cols())));
-  (output ? costs.head_bytes : costs.body_bytes) += bytes;
+void add_tensor(const WeightTensor& tensor, Arithmetic arithmetic, ModelCosts& costs) {
+  if (tensor.part == WeightTensor::Part::kOther) return;
+  const bool output = tensor.part == WeightTensor::Part::kHead;
+  (output ? costs.head_bytes : costs.body_bytes) += static_cast<double>(tensor.held_bytes());
+  if (tensor.n_dims < 2) return;
+  const auto kind = static_cast<size_t>(dot_kind(tensor.dtype, arithmetic));
   (output ? costs.head : costs.body)[kind] += static_cast<double>(tensor.n_elements());
 }
 
 }  // namespace
+
+uint64_t WeightTensor::held_bytes() const {
+  if (n_dims < 2) return static_cast<uint64_t>(cols) * sizeof(float);
+  const int64_t n_panels = (rows + tensor::kPanelRows - 1) / tensor::kPanelRows;
+  return static_cast<uint64_t>(n_panels) * tensor::panel_bytes(dtype, static_cast<int>(cols));
+}
+
+Result<std::vector<WeightTensor>> weight_tensors(const weights::Gguf& gguf) {
+  using Part = WeightTensor::Part;
+  std::vector<WeightTensor> tensors;
+  for (const weights::TensorInfo& tensor : gguf.tensors()) {
+    if (tensor.name == "rope_freqs.weight") continue;  // becomes a part of the configuration
+    if (!tensor.dtype) {
+      return fail(
+          gguf.error_at(ErrorCode::kUnsupported, tensor,
+                        fmt::format("tensor type {} is not supported", tensor::gguf_type_name(tensor.gguf_type))));
+    }
+    const Part part = is_output(gguf, tensor)           ? Part::kHead
+                      : tensor.name.starts_with("blk.") ? Part::kBody
+                                                        : Part::kOther;
+    tensors.push_back({part, *tensor.dtype, tensor.n_dims, tensor.rows(), tensor.cols()});
+  }
+  return tensors;
+}
+
+ModelCosts model_costs(const weights::ModelConfig& config, std::span<const models::AttentionGroup> groups,
+                       std::span<const WeightTensor> tensors, Arithmetic arithmetic) {
+  ModelCosts costs;
+  costs.n_heads = config.n_heads;
+  costs.head_dim = config.head_dim;
+  costs.kv = kv_layers(groups, arithmetic);
+  for (const WeightTensor& tensor : tensors) add_tensor(tensor, arithmetic, costs);
+  return costs;
+}
 
 DotKind dot_kind(tensor::DType dtype, Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::kBf16) return DotKind::kBf16;
@@ -101,12 +128,8 @@ DotKind dot_kind(tensor::DType dtype, Arithmetic arithmetic) {
 Result<ModelCosts> model_costs(const weights::Gguf& gguf, Arithmetic arithmetic, std::string_view kv_format) {
   TRY_ASSIGN(const weights::ModelConfig config, weights::read_model_config(gguf));
   TRY_ASSIGN(const std::vector<models::AttentionGroup> groups, models::plan_groups(gguf, config, kv_format));
-  ModelCosts costs;
-  costs.n_heads = config.n_heads;
-  costs.head_dim = config.head_dim;
-  costs.kv = kv_layers(groups, arithmetic);
-  for (const weights::TensorInfo& tensor : gguf.tensors()) add_tensor(gguf, tensor, arithmetic, costs);
-  return costs;
+  TRY_ASSIGN(const std::vector<WeightTensor> tensors, weight_tensors(gguf));
+  return model_costs(config, groups, tensors, arithmetic);
 }
 
 }  // namespace pagoda::tools

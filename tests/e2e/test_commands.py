@@ -12,7 +12,7 @@ import time
 import pytest
 from pagoda_process import ROOT, error_of, stdout_of
 
-COMMANDS = ("serve", "run", "tokenize", "eval", "inspect", "bench", "doctor")
+COMMANDS = ("serve", "run", "tokenize", "eval", "inspect", "bench", "plan", "doctor")
 RATES = re.compile(r"^prompt \d+ tokens, [\d.]+ tok/s; answer \d+ tokens, [\d.]+ tok/s$", re.MULTILINE)
 
 

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+
+#include "cmd/commands.h"
+#include "cmd/model_path.h"
+#include "cmd/plan_text.h"
+#include "cmd/progress.h"
+#include "engine/memory_plan.h"
+#include "tools/planner_json.h"
+
+namespace pagoda::cmd {
+namespace {
+
+using tools::Plan;
+using tools::PlannedModel;
+using tools::PlanReport;
+using tools::PlanRequest;
+
+constexpr int kDefaultContext = 2048;
+constexpr double kGiga = 1e9;
+
+Result<tensor::DType> weight_type(const std::string& name) {
+  std::string wanted = name, names;
+  std::ranges::transform(wanted, wanted.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (size_t i = 0; i < tensor::kDTypeCount; ++i) {
+    const auto type = static_cast<tensor::DType>(i);
+    if (to_string(type) == wanted) return type;
+    names.append(names.empty() ? "" : ", ").append(to_string(type));
+  }
+  return fail(Error{ErrorCode::kInvalidArgument, fmt::format("unknown weight type \"{}\"; there are {}", name, names),
+                    "--weights"});
+}
+
+// A file or recipe first, then a public shape.
+struct Source {
+  std::optional<std::filesystem::path> path;  // none: a shape
+  PlannedModel model;
+};
+Result<Source> source_of(const Options& options) {
+  const auto* shape = tools::find_shape(options.model);
+  Result<std::filesystem::path> path = find_model(options.model);
+  if (path) {
+    if (!options.weights.empty()) {
+      return fail(Error{ErrorCode::kInvalidArgument,
+                        "a file's weights are what they are; leave it out, or name a public shape", "--weights"});
+    }
+    TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(*path));
+    TRY_ASSIGN(PlannedModel model, tools::planned_model(gguf));
+    if (model.name.empty()) model.name = path->stem().string();
+    return Source{std::move(*path), std::move(model)};
+  }
+  if (shape != nullptr) {
+    TRY_ASSIGN(const tensor::DType type, weight_type(options.weights.empty() ? "Q4_K" : options.weights));
+    return Source{std::nullopt, tools::planned_model(*shape, type)};
+  }
+  if (options.model.find('/') != std::string::npos || options.model.ends_with(".gguf"))
+    return fail(std::move(path).error());
+  return fail(ErrorCode::kNotFound, "{}; public shapes with names like it: {} (all of them: docs/plan.md)",
+              path.error().message, fmt::join(tools::near_shapes(options.model), ", "));
+}
+
+Result<std::optional<uint64_t>> size_of(const char* option, const std::string& text) {
+  if (text.empty() || text == "auto") return std::nullopt;
+  Result<uint64_t> bytes = parse_bytes(text);
+  if (!bytes) return fail(Error{bytes.error().code, bytes.error().message, option});
+  return *bytes;
+}
+
+Result<PlanRequest> request_of(const Options& options, const PlannedModel& model, kernels::Arithmetic arithmetic) {
+  PlanRequest request;
+  request.format = options.kv_format;
+  request.arithmetic = arithmetic;
+  request.chunk_tokens =
+      options.chunk_tokens > 0 ? std::min(options.chunk_tokens, options.step_tokens) : options.step_tokens;
+  const int trained = model.config.context_length;
+  request.context_tokens = options.context_tokens > 0 ? options.context_tokens : std::min(kDefaultContext, trained);
+  TRY_ASSIGN(const std::optional<uint64_t> memory, size_of("--memory", options.memory));
+  request.memory_bytes = memory ? *memory : engine::available_memory_bytes();
+  TRY_ASSIGN(request.kv_memory_bytes, size_of("--kv-memory", options.kv_memory));
+  TRY_ASSIGN(request.disk_bytes, size_of("--kv-disk-size", options.kv_disk_size));
+  if (options.users > 0) request.users = options.users;
+  return request;
+}
+
+// Given, or measured here where one is missing.
+Result<tools::MachineRates> rates_of(const Options& options, const engine::EngineConfig& config,
+                                     uint64_t weight_bytes) {
+  tools::MachineRates rates;
+  if (options.bandwidth == 0 || options.ops == 0) {
+    TRY_ASSIGN(rates, tools::measure_rates(config.isa, config.n_threads, weight_bytes));
+  }
+  if (options.bandwidth > 0) rates.read_bytes_per_s = options.bandwidth * kGiga;
+  if (options.ops > 0) rates.dots.fill(options.ops * kGiga);
+  return rates;
+}
+
+std::string rates_source(const Options& options) {
+  if (options.bandwidth > 0 && options.ops > 0) return "given";
+  return options.bandwidth > 0 || options.ops > 0 ? "given and measured here" : "measured here";
+}
+
+// --verify and --measure run the model.
+Status check_runs(const Options& options, const Source& source) {
+  for (const auto& [wanted, name] : {std::pair{options.verify, "--verify"}, std::pair{options.measure, "--measure"}}) {
+    if (!wanted) continue;
+    if (!source.path)
+      return fail(Error{ErrorCode::kInvalidArgument,
+                        fmt::format("{} is a public shape: name a GGUF file to load", source.model.name), name});
+    if (options.kv_format != "auto" && options.kv_format != "q8" && options.kv_format != "bf16")
+      return fail(Error{ErrorCode::kInvalidArgument,
+                        fmt::format("the engine stores auto, q8 or bf16, not {}", options.kv_format), name});
+  }
+  return {};
+}
+
+// Verified first: what is measured later leaves memory behind.
+Result<PlanReport> report_of(const Options& options) {
+  TRY_ASSIGN(Source source, source_of(options));
+  TRY(check_runs(options, source));
+  TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
+  TRY_ASSIGN(PlanRequest request, request_of(options, source.model, config.arithmetic));
+  PlanReport report;
+  ProgressBar bar;
+  const tools::PlanProgress progress = [&](double done, std::string_view what) { bar.show(done, what); };
+  if (source.path) config.model_path = *source.path;
+  if (options.verify) {
+    TRY_ASSIGN(const Plan plan, tools::make_plan(source.model, request));
+    TRY_ASSIGN(report.verified, tools::verify_plan(config, plan, progress));
+  }
+  TRY_ASSIGN(request.rates, rates_of(options, config, source.model.weight_bytes()));
+  report.rates_source = rates_source(options);
+  if (options.measure) {
+    TRY_ASSIGN(report.measured, tools::measure_generation(config, progress));
+  }
+  TRY_ASSIGN(const tools::ModelCosts costs, tools::costs_of(source.model, request.format, request.arithmetic));
+  std::vector<int> lengths = tools::generation_lengths(source.model.config.context_length);
+  for (const tools::MeasuredGeneration& m : report.measured) lengths.push_back(m.n_tokens);
+  std::ranges::sort(lengths);
+  lengths.erase(std::ranges::unique(lengths).begin(), lengths.end());
+  report.generation = tools::generation_costs(costs, source.model.config.embed_dim, lengths, request.rates);
+  TRY_ASSIGN(report.plan, tools::make_plan(std::move(source.model), std::move(request)));
+  return report;
+}
+
+Status agreement(const PlanReport& report) {
+  std::string wrong;
+  for (const tools::VerifiedFigure& f : report.verified) {
+    if (f.agrees()) continue;
+    wrong += fmt::format("{}{}: planned {} bytes, measured {}", wrong.empty() ? "" : "; ", f.what, f.planned_bytes,
+                         f.measured_bytes);
+  }
+  for (const tools::MeasuredGeneration& m : report.measured) {
+    if (!m.same_tokens)
+      wrong += fmt::format("{}{} tokens differ without a cache", wrong.empty() ? "" : "; ", m.n_tokens);
+  }
+  if (wrong.empty()) return {};
+  return fail(ErrorCode::kInternal, "plan and reality differ: {}", wrong);
+}
+
+}  // namespace
+
+Status plan(const Options& options) {
+  TRY_ASSIGN(const PlanReport report, report_of(options));
+  std::fputs((options.json ? to_json(report) + "\n" : plan_text(report)).c_str(), stdout);
+  return agreement(report);
+}
+
+}  // namespace pagoda::cmd

@@ -1,0 +1,308 @@
+#include "tools/planner.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/memory_plan.h"
+#include "kv/block_pool.h"
+#include "models/kv_plan.h"
+
+namespace pagoda::tools {
+namespace {
+
+using kv::KvType;
+using models::AttentionGroup;
+
+constexpr uint64_t kVocabEntryBytes = 400;  // tokenizer tables and logits, by entry of the vocabulary
+constexpr int kScaledElements = 32;         // that share a scale in 4-bit forms
+constexpr size_t kAlign = 64;
+
+constexpr PlanFormat kFormats[] = {
+    {"f16", kv::LayerFormat{KvType::kBf16, KvType::kBf16}},  // Pagoda stores 16 bits as bf16: the same bytes
+    {"bf16", kv::LayerFormat{KvType::kBf16, KvType::kBf16}},
+    {"k16v8", kv::LayerFormat{KvType::kBf16, KvType::kInt8}},
+    {"q8", kv::LayerFormat{KvType::kInt8, KvType::kInt8}},
+    {"k8v4", std::nullopt, 8, 4},
+    {"q4", std::nullopt, 4, 4},
+};
+
+const char* note_of(const PlanFormat& format) {
+  if (!format.stored) return "planned";
+  return format.name == "f16" ? "as bf16" : "";
+}
+
+// K or V of one head and block in a planned format: codes and f16 scales, each part on 64 bytes as in kv/layout.h.
+size_t planned_bytes(int bits, int head_dim) {
+  const size_t elements = static_cast<size_t>(kv::kBlockTokens) * static_cast<size_t>(head_dim);
+  const size_t scales = bits == 8 ? static_cast<size_t>(kv::kBlockTokens) : elements / kScaledElements;
+  const auto aligned = [](size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; };
+  return aligned(elements * static_cast<size_t>(bits) / 8) + aligned(scales * sizeof(uint16_t));
+}
+
+std::vector<AttentionGroup> planned_groups(const PlannedModel& model, const PlanFormat& format) {
+  const std::vector<kv::LayerFormat> any(static_cast<size_t>(model.config.n_layers));
+  std::vector<AttentionGroup> groups = models::group_layers(model.config, any);
+  for (AttentionGroup& group : groups) {
+    const size_t head =
+        planned_bytes(format.k_bits, model.config.head_dim) + planned_bytes(format.v_bits, model.config.head_dim);
+    group.layout.layers.clear();
+    group.layout.block_bytes = group.layers.size() * static_cast<size_t>(model.config.n_kv_heads) * head;
+  }
+  return groups;
+}
+
+size_t extent_bytes(std::span<const AttentionGroup> groups) {
+  std::vector<size_t> block_bytes;
+  for (const AttentionGroup& group : groups) block_bytes.push_back(group.layout.block_bytes);
+  return kv::choose_extent_bytes(block_bytes);
+}
+
+// The largest n in [0, most] for which holds(n); holds(0) is taken for granted, and holds is true below and false above one point.
+template <typename N, typename Holds>
+N largest(N most, Holds&& holds) {
+  N low = 0;
+  while (low < most) {
+    const N middle = most - (most - low) / 2;
+    if (holds(middle))
+      low = middle;
+    else
+      most = middle - 1;
+  }
+  return low;
+}
+
+uint64_t bytes_per_token(std::span<const AttentionGroup> groups, auto&& counts) {
+  uint64_t bytes = 0;
+  for (const AttentionGroup& group : groups) bytes += counts(group) ? group.layout.bytes_per_token() : 0;
+  return bytes;
+}
+
+FormatPlan format_plan(const Plan& plan, std::string_view name, std::vector<AttentionGroup> groups, const char* note) {
+  const int n_tokens = plan.request.context_tokens;
+  FormatPlan out;
+  out.name = name;
+  out.note = note;
+  out.bytes_per_token = bytes_per_token(groups, [](const AttentionGroup& g) { return g.window == 0; });
+  out.window_bytes_per_token = bytes_per_token(groups, [](const AttentionGroup& g) { return g.window != 0; });
+  out.sequence_bytes = engine::context_bytes(groups, n_tokens, 0);
+  out.prefill_bytes = engine::context_bytes(groups, n_tokens, plan.request.chunk_tokens);
+  out.memory_tokens = tokens_in(groups, plan.room_bytes, n_tokens);
+  if (plan.request.disk_bytes) out.disk_tokens = tokens_in(groups, *plan.request.disk_bytes, n_tokens);
+  const KvRoom room{std::move(groups), plan.room_bytes, plan.request.chunk_tokens};
+  out.sequences = room.largest_count(n_tokens);
+  return out;
+}
+
+Status add_formats(Plan& plan) {
+  for (const PlanFormat& format : plan_formats()) {
+    TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, format.name));
+    plan.formats.push_back(format_plan(plan, format.name, std::move(groups), note_of(format)));
+    plan.formats.back().is_planned = !format.stored;
+  }
+  TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, "auto"));
+  const bool biased = std::ranges::any_of(plan.model.k_bias, [](uint8_t bias) { return bias != 0; });
+  plan.formats.push_back(format_plan(plan, "auto", std::move(groups), biased ? "bf16 K where biased" : "q8"));
+  return {};
+}
+
+Status add_sharing(Plan& plan) {
+  const weights::ModelConfig& config = plan.model.config;
+  const int n_heads = config.n_heads;
+  const bool is_gqa = config.n_kv_heads > 1 && config.n_kv_heads < n_heads;
+  // Where the model has no groups of its own: four query heads to a KV head, or what divides.
+  int grouped = is_gqa ? config.n_kv_heads : std::max(2, n_heads / 4);
+  while (n_heads % grouped != 0) --grouped;
+  std::vector<std::pair<const char*, int>> kinds{{"MHA", n_heads}};
+  if (grouped > 1 && grouped < n_heads) kinds.emplace_back("GQA", grouped);
+  if (n_heads > 1) kinds.emplace_back("MQA", 1);
+  for (const auto& [name, n_kv_heads] : kinds) {
+    PlannedModel other{.name = {}, .source = {}, .config = config, .k_bias = plan.model.k_bias, .tensors = {}};
+    other.config.n_kv_heads = n_kv_heads;
+    SharingPlan sharing;
+    sharing.name = name;
+    sharing.n_kv_heads = n_kv_heads;
+    sharing.is_this = n_kv_heads == config.n_kv_heads;
+    for (const std::string_view format : kSharingFormats) {
+      TRY_ASSIGN(const std::vector<AttentionGroup> groups, groups_of(other, format));
+      sharing.sequence_bytes.push_back(engine::context_bytes(groups, plan.request.context_tokens, 0));
+    }
+    plan.sharing.push_back(std::move(sharing));
+  }
+  return {};
+}
+
+// From 512 tokens in doublings, the request's own and the trained context with them.
+std::vector<int> table_contexts(const PlanRequest& request, int trained) {
+  std::vector<int> contexts{request.context_tokens, trained};
+  for (int64_t n = 512; n < trained; n *= 2) contexts.push_back(static_cast<int>(n));
+  std::ranges::sort(contexts);
+  const auto doubles = std::ranges::unique(contexts);
+  contexts.erase(doubles.begin(), doubles.end());
+  return contexts;
+}
+
+void add_table(Plan& plan, const KvRoom& room) {
+  for (const int n_tokens : table_contexts(plan.request, plan.model.config.context_length)) {
+    BatchRow row{.context_tokens = n_tokens, .cells = {}};
+    for (const int batch : kBatches) {
+      const auto n = static_cast<uint64_t>(batch);
+      row.cells.push_back({n * engine::context_bytes(room.groups, n_tokens, 0), room.holds(n, n_tokens)});
+    }
+    plan.batches.push_back(std::move(row));
+  }
+  std::vector<int> counts{1, 4, 16, 64};
+  if (plan.request.users) counts = {*plan.request.users};
+  for (const int users : counts) {
+    const int held = room.largest_context(static_cast<uint64_t>(users));
+    plan.users.push_back({users, held, std::min(held, plan.model.config.context_length)});
+  }
+  plan.largest_count = room.largest_count(plan.request.context_tokens);
+}
+
+Status add_bounds(Plan& plan) {
+  if (!plan.request.rates) return {};
+  TRY_ASSIGN(const ModelCosts costs, costs_of(plan.model, plan.request.format, plan.request.arithmetic));
+  const int context = plan.request.context_tokens;
+  const auto add = [&](std::string work, int n_tokens, const StepLoad& load) {
+    const StepCost cost = step_cost(costs, load);
+    const Limit limit = limit_of(cost, *plan.request.rates);
+    plan.bounds.push_back({std::move(work), limit.seconds > 0 ? n_tokens / limit.seconds : 0, limit.bound, cost});
+  };
+  add("prefill", context, {.streams = {{.context = 0, .n_rows = context}}, .sampled_rows = 1, .shared_tokens = 0});
+  for (const int users : {1, plan.request.users.value_or(16)}) {
+    if (users == 1 && !plan.bounds.empty() && plan.bounds.back().work == "decode") continue;
+    const std::vector<StreamRows> streams(static_cast<size_t>(users), {.context = context - 1, .n_rows = 1});
+    add(users == 1 ? "decode" : fmt::format("decode of {}", users), users,
+        {.streams = streams, .sampled_rows = users, .shared_tokens = 0});
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t PlannedModel::weight_bytes() const {
+  uint64_t bytes = 0;
+  for (const WeightTensor& tensor : tensors) bytes += tensor.held_bytes();
+  return bytes;
+}
+
+int64_t PlannedModel::parameters() const {
+  int64_t n = 0;
+  for (const WeightTensor& tensor : tensors) n += tensor.n_elements();
+  return n;
+}
+
+std::string PlannedModel::weight_types() const {
+  std::map<tensor::DType, uint64_t> bytes;
+  for (const WeightTensor& tensor : tensors) {
+    if (tensor.n_dims > 1) bytes[tensor.dtype] += tensor.held_bytes();
+  }
+  std::vector<std::pair<tensor::DType, uint64_t>> sorted(bytes.begin(), bytes.end());
+  std::ranges::stable_sort(sorted, std::ranges::greater(), &std::pair<tensor::DType, uint64_t>::second);
+  std::string names;
+  for (const auto& [type, n] : sorted) names.append(names.empty() ? "" : ", ").append(to_string(type));
+  return names;
+}
+
+Result<PlannedModel> planned_model(const weights::Gguf& gguf) {
+  PlannedModel model;
+  TRY_ASSIGN(model.config, weights::read_model_config(gguf));
+  TRY_ASSIGN(model.tensors, weight_tensors(gguf));
+  model.k_bias = models::k_bias_layers(gguf, model.config);
+  model.name = model.config.name;
+  model.source = gguf.name();
+  return model;
+}
+
+PlannedModel planned_model(const PublicShape& shape, tensor::DType weight_type) {
+  const uint8_t k_bias = shape.extras == PublicShape::Extras::kQkvBias ? 1 : 0;
+  return {.name = std::string(shape.slug),
+          .source = fmt::format("config.json of {}", shape.source),
+          .config = config_of(shape),
+          .k_bias = std::vector<uint8_t>(static_cast<size_t>(shape.n_layers), k_bias),
+          .tensors = tensors_of(shape, weight_type)};
+}
+
+std::span<const PlanFormat> plan_formats() { return kFormats; }
+
+Result<std::vector<AttentionGroup>> groups_of(const PlannedModel& model, std::string_view format) {
+  if (format == "auto") {
+    TRY_ASSIGN(const std::vector<kv::LayerFormat> formats, models::layer_formats(format, model.k_bias));
+    return models::group_layers(model.config, formats);
+  }
+  const auto* known = std::ranges::find(kFormats, format, &PlanFormat::name);
+  if (known == std::end(kFormats)) {
+    std::string names = "auto";
+    for (const PlanFormat& other : kFormats) names.append(", ").append(other.name);
+    return fail(ErrorCode::kInvalidArgument, "unknown KV format \"{}\"; there are {}", format, names);
+  }
+  if (!known->stored) return planned_groups(model, *known);
+  const std::vector<kv::LayerFormat> formats(static_cast<size_t>(model.config.n_layers), *known->stored);
+  return models::group_layers(model.config, formats);
+}
+
+uint64_t overhead_bytes(const weights::ModelConfig& config) {
+  return engine::kOtherBytes + kVocabEntryBytes * static_cast<uint64_t>(config.vocab_size);
+}
+
+bool KvRoom::holds(uint64_t n_sequences, int n_tokens) const {
+  return engine::shared_budget_bytes(groups, n_sequences, n_tokens, chunk_tokens, extent_bytes(groups)) <= bytes;
+}
+
+int KvRoom::largest_context(uint64_t n_sequences) const {
+  return largest(kMostTokens, [&](int n_tokens) { return holds(n_sequences, n_tokens); });
+}
+
+uint64_t KvRoom::largest_count(int n_tokens) const {
+  const uint64_t each = std::max<uint64_t>(1, engine::context_bytes(groups, n_tokens, 0));
+  return largest(bytes / each, [&](uint64_t n) { return holds(n, n_tokens); });
+}
+
+uint64_t tokens_in(std::span<const AttentionGroup> groups, uint64_t bytes, int n_tokens) {
+  const uint64_t each = engine::context_bytes(groups, n_tokens, 0);
+  const uint64_t whole = bytes / each;
+  const int rest =
+      largest(n_tokens, [&](int n) { return engine::context_bytes(groups, n, 0) <= bytes - whole * each; });
+  return whole * static_cast<uint64_t>(n_tokens) + static_cast<uint64_t>(rest);
+}
+
+Result<ModelCosts> costs_of(const PlannedModel& model, std::string_view format, kernels::Arithmetic arithmetic) {
+  TRY_ASSIGN(const std::vector<AttentionGroup> groups, groups_of(model, format));
+  ModelCosts costs = model_costs(model.config, groups, model.tensors, arithmetic);
+  if (!costs.kv.empty()) return costs;
+  for (const AttentionGroup& group :
+       groups) {  // a planned format: bytes are known, and what would multiply them is taken for q8's
+    const bool is_bf16 = arithmetic == kernels::Arithmetic::kBf16;
+    costs.kv.push_back({.n_layers = static_cast<int>(group.layers.size()),
+                        .window = group.window,
+                        .bytes_per_token = static_cast<double>(group.layout.bytes_per_token()),
+                        .qk = is_bf16                                    ? kernels::DotKind::kBf16
+                              : arithmetic == kernels::Arithmetic::kInt8 ? kernels::DotKind::kInt8
+                                                                         : kernels::DotKind::kF32,
+                        .pv = is_bf16 ? kernels::DotKind::kBf16 : kernels::DotKind::kF32});
+  }
+  return costs;
+}
+
+Result<Plan> make_plan(PlannedModel model, PlanRequest request) {
+  Plan plan;
+  plan.model = std::move(model);
+  plan.request = std::move(request);
+  plan.weight_bytes = plan.model.weight_bytes();
+  plan.overhead_bytes = overhead_bytes(plan.model.config);
+  const uint64_t before_kv = plan.weight_bytes + plan.overhead_bytes;
+  plan.room_bytes = plan.request.memory_bytes - std::min(before_kv, plan.request.memory_bytes);
+  plan.short_bytes = before_kv - std::min(before_kv, plan.request.memory_bytes);
+  if (plan.request.kv_memory_bytes) {
+    plan.room_bytes = *plan.request.kv_memory_bytes;
+    plan.short_bytes = 0;
+  }
+  TRY(add_formats(plan));
+  TRY(add_sharing(plan));
+  TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, plan.request.format));
+  add_table(plan, {std::move(groups), plan.room_bytes, plan.request.chunk_tokens});
+  TRY(add_bounds(plan));
+  return plan;
+}
+
+}  // namespace pagoda::tools
