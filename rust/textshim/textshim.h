@@ -45,11 +45,16 @@ typedef struct {
   textshim_view extra;           /* JSON object of further variables, or empty */
   int64_t now_s;                 /* for strftime_now */
   int32_t add_generation_prompt; /* 0 or 1 */
+  uint32_t dropped_turns;        /* the oldest ones are left out; see textshim_droppable_turns */
 } textshim_render_request;
 
 /* *text is the rendered prompt on TEXTSHIM_OK, else the message. */
 textshim_code textshim_template_render(const textshim_template* compiled, const textshim_render_request* request,
                                        textshim_text* text);
+
+/* A turn is a message of the user and what follows it up to the next one; system messages are in none of them and stay. *n is how many
+ * of the oldest can be left out: all but the last. */
+textshim_code textshim_droppable_turns(textshim_view messages, uint32_t* n, textshim_text* text);
 
 void textshim_text_free(textshim_text text);
 

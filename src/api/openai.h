@@ -1,6 +1,7 @@
 // The OpenAI dialect: /v1/chat/completions and /v1/completions, with vLLM's extra fields. Pure: bytes to Requests, Events to bytes.
 // Rules: null is absent; unknown fields are ignored; a wrong type or range is kInvalidArgument with the field in `where`; what this
-// server cannot do is kUnsupported with the field, never silently left out.
+// server cannot do is kUnsupported with the field, never silently left out. Where a context policy held, usage.context and a stream's
+// chunk with the finish_reason say what it dropped.
 // Source: OpenAI API reference; vLLM protocol (top_k, min_p, ... stop_reason, token_ids).
 #pragma once
 
@@ -111,7 +112,8 @@ class OpenAiStream {
   std::string end() const;
 
  private:
-  std::string chunk(std::string_view choice) const;
+  // `more`: further members, each behind a comma.
+  std::string chunk(std::string_view choice, std::string_view more = {}) const;
   std::string delta_frame(int index, const engine::Delta& delta);
   std::string finished_frame(int index, const engine::Finished& finished) const;
 

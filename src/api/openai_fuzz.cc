@@ -20,6 +20,10 @@ void render(const OpenAiCall& call, std::string_view text) {
     delta.logprobs = {{pagoda::TokenId(1), delta.text, -1.0f, {{pagoda::TokenId(2), delta.text, -2.0f}}}};
   pagoda::engine::Finished finished;
   finished.stop_string = delta.text;
+  if (const auto& policy = call.requests[0].context_policy) {
+    CHECK(policy->keep_tokens >= 0);
+    finished.usage.context.policy = policy->kind;
+  }
   pagoda::api::OpenAiAnswer answer(call, {"id", 0, call.model, ""});
   pagoda::api::OpenAiStream stream(call, {"id", 0, call.model, ""});
   for (const pagoda::engine::Event& event : {pagoda::engine::Event{delta}, pagoda::engine::Event{finished}}) {

@@ -41,6 +41,39 @@ std::string refusal(const Result<OpenAiCall>& call) {
 std::string chat_refusal(const std::string& fields) { return refusal(parse_chat(chat_with(fields))); }
 std::string completion_refusal(const std::string& fields) { return refusal(parse_completion(completion_with(fields))); }
 
+TEST(OpenAiParse, ContextPolicies) {
+  using Kind = engine::ContextPolicy::Kind;
+  EXPECT_EQ(chat_request("").context_policy, std::nullopt);
+  EXPECT_EQ(chat_request(R"("context_policy":null)").context_policy, std::nullopt);
+  for (const auto& [text, kind, keep] : std::vector<std::tuple<const char*, Kind, int>>{
+           {R"("context_policy":"refuse")", Kind::kRefuse, 4},
+           {R"("context_policy":"sinks")", Kind::kSinks, 4},
+           {R"("context_policy":"drop_turns")", Kind::kDropTurns, 4},
+           {R"("context_policy":{"type":"drop_turns"})", Kind::kDropTurns, 4},
+           {R"("context_policy":{"type":"sinks","keep_tokens":0})", Kind::kSinks, 0},
+           {R"("context_policy":{"type":"sinks","keep_tokens":100})", Kind::kSinks, 100},
+           {R"("truncation":"disabled","context_policy":"sinks")", Kind::kSinks, 4}}) {
+    for (const Request& request : {chat_request(text), completion_request(text)}) {
+      ASSERT_TRUE(request.context_policy) << text;
+      EXPECT_EQ(request.context_policy->kind, kind) << text;
+      EXPECT_EQ(request.context_policy->keep_tokens, keep) << text;
+    }
+  }
+  EXPECT_EQ(chat_request(R"("truncation":"auto")").context_policy->kind, Kind::kDropTurns);
+  EXPECT_EQ(chat_request(R"("truncation":"disabled")").context_policy->kind, Kind::kRefuse);
+  EXPECT_EQ(chat_refusal(R"("truncation":"sometimes")"), "400 truncation");
+  EXPECT_EQ(completion_request(R"("truncation":"auto")").context_policy, std::nullopt);  // no field of that API
+  EXPECT_EQ(chat_refusal(R"("context_policy":"shift")"), "400 context_policy");
+  EXPECT_THAT(parse_chat(chat_with(R"("context_policy":7)")).error().message, HasSubstr("refuse, sinks, drop_turns"));
+  EXPECT_EQ(completion_refusal(R"("context_policy":{})"), "400 context_policy.type");
+  EXPECT_EQ(chat_refusal(R"("context_policy":{"type":"x"})"), "400 context_policy.type");
+  for (const char* keep : {"-1", "1.5", "\"4\""}) {
+    EXPECT_EQ(chat_refusal(std::string(R"("context_policy":{"type":"sinks","keep_tokens":)") + keep + "}"),
+              "400 context_policy.keep_tokens");
+  }
+  EXPECT_EQ(chat_refusal(R"("context_policy":{"type":"refuse","keep_tokens":4})"), "400 context_policy.keep_tokens");
+}
+
 TEST(OpenAiParse, ChatDefaults) {
   const auto call = parse_chat(chat_with(""));
   ASSERT_TRUE(call);

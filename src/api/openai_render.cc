@@ -10,6 +10,7 @@ namespace pagoda::api {
 namespace {
 
 using engine::Accepted;
+using engine::ContextUsage;
 using engine::Delta;
 using engine::Event;
 using engine::Finished;
@@ -42,11 +43,19 @@ std::string answer_prefix(const AnswerHead& head, std::string_view object) {
   return out;
 }
 
+// ,"context":{...} or nothing where no policy held.
+std::string context_member(const ContextUsage& context) {
+  if (context.policy == engine::ContextPolicy::Kind::kRefuse) return {};
+  return fmt::format(R"(,"context":{{"policy":"{}","edits":{},"dropped_tokens":{},"dropped_turns":{}}})",
+                     to_string(context.policy), context.edits, context.dropped_tokens, context.dropped_turns);
+}
+
 std::string usage_json(const Usage& usage) {
   return fmt::format(
       R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}},)"
-      R"("completion_tokens_details":{{"reasoning_tokens":0}}}})",
-      usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
+      R"("completion_tokens_details":{{"reasoning_tokens":0}}{}}})",
+      usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens,
+      context_member(usage.context));
 }
 
 // ,"finish_reason":...,"stop_reason":...   A stop id is a reason only if the client named it: the end of the text is not.
@@ -105,6 +114,11 @@ Usage UsageSum::total() const {
     sum.prompt_tokens += one.usage.prompt_tokens;
     sum.completion_tokens += one.usage.completion_tokens;
     sum.cached_tokens += one.usage.cached_tokens;
+    const ContextUsage& context = one.usage.context;
+    if (context.policy != engine::ContextPolicy::Kind::kRefuse) sum.context.policy = context.policy;
+    sum.context.edits += context.edits;
+    sum.context.dropped_tokens += context.dropped_tokens;
+    sum.context.dropped_turns = std::max(sum.context.dropped_turns, context.dropped_turns);
   }
   return sum;
 }
@@ -202,8 +216,8 @@ OpenAiStream::OpenAiStream(const OpenAiCall& call, AnswerHead head)
       n_open_(static_cast<int>(text_characters_.size())),
       usage_(call) {}
 
-std::string OpenAiStream::chunk(std::string_view choice) const {
-  std::string out = fmt::format(R"({}"choices":[{}])", prefix_, choice);
+std::string OpenAiStream::chunk(std::string_view choice, std::string_view more) const {
+  std::string out = fmt::format(R"({}"choices":[{}]{})", prefix_, choice, more);
   if (usage_chunks_ == UsageChunks::kLast) out += R"(,"usage":null)";
   if (usage_chunks_ == UsageChunks::kEach) out += R"(,"usage":)" + usage_json(usage());
   out += '}';
@@ -255,7 +269,7 @@ std::string OpenAiStream::finished_frame(int index, const Finished& finished) co
       fmt::format(R"({{"index":{},{},"logprobs":null)", index, kind_ == Kind::kChat ? R"("delta":{})" : R"("text":"")");
   append_finish(choice, finished, stop_tokens_);
   choice += '}';
-  return chunk(choice);
+  return chunk(choice, context_member(usage().context));
 }
 
 std::string OpenAiStream::end() const {

@@ -65,6 +65,28 @@ TEST(OpenAiRender, WholeChat) {
           R"("logprobs":null,"finish_reason":"stop","stop_reason":null}],"usage":)" + kUsage + "}");
 }
 
+TEST(OpenAiRender, SaysWhatAContextPolicyDropped) {
+  using Kind = engine::ContextPolicy::Kind;
+  const Usage usage{3, 2, 1, {.policy = Kind::kSinks, .edits = 2, .dropped_tokens = 92, .dropped_turns = 0}};
+  constexpr const char* kContext = R"("context":{"policy":"sinks","edits":2,"dropped_tokens":92,"dropped_turns":0})";
+  OpenAiAnswer answer(call_of(OpenAiCall::Kind::kChat), head_of("chatcmpl-1"));
+  answer.add(0, finished(0, FinishReason::kStop, usage));
+  EXPECT_EQ(nlohmann::json::parse(answer.json())["usage"]["context"], nlohmann::json::parse(kContext + 10));
+  OpenAiStream stream(call_of(OpenAiCall::Kind::kChat), head_of("chatcmpl-1"));
+  EXPECT_THAT(stream.frames(0, finished(0, FinishReason::kStop, usage)),
+              HasSubstr(std::string(R"("stop_reason":null}],)") + kContext + "}"));
+
+  UsageSum sum(call_of(OpenAiCall::Kind::kCompletion, 3));
+  sum.add(0, finished(0, FinishReason::kStop,
+                      {1, 1, 0, {.policy = Kind::kDropTurns, .edits = 1, .dropped_tokens = 5, .dropped_turns = 2}}));
+  sum.add(1, finished(0, FinishReason::kStop,
+                      {1, 1, 0, {.policy = Kind::kDropTurns, .edits = 2, .dropped_tokens = 7, .dropped_turns = 1}}));
+  EXPECT_EQ(sum.total().context.policy, Kind::kDropTurns);
+  EXPECT_EQ(sum.total().context.edits, 3);
+  EXPECT_EQ(sum.total().context.dropped_tokens, 12);
+  EXPECT_EQ(sum.total().context.dropped_turns, 2);
+}
+
 TEST(OpenAiRender, WholeCompletionOfSeveralPromptsAndChoices) {
   OpenAiAnswer answer(call_of(OpenAiCall::Kind::kCompletion, 2, 2), head_of("cmpl-1"));
   for (int prompt : {1, 0}) {

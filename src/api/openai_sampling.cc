@@ -6,6 +6,7 @@
 namespace pagoda::api {
 namespace {
 
+using engine::ContextPolicy;
 using engine::Request;
 using engine::SamplingParams;
 using engine::StopParams;
@@ -103,6 +104,44 @@ Result<std::optional<uint64_t>> parse_seed(const Fields& fields) {
   return static_cast<uint64_t>(*seed);
 }
 
+Result<ContextPolicy::Kind> policy_kind(const Json& name, std::string_view field) {
+  if (name.is_string()) {
+    if (const auto kind = engine::parse_context_policy(name.get_ref<const std::string&>())) return *kind;
+  }
+  return invalid_field(field, fmt::format("{} must be one of {}, not {}", field,
+                                          fmt::join(engine::kContextPolicyNames, ", "), describe(name)));
+}
+
+// A name, or {"type": name, "keep_tokens": n}; for chats also the Responses API's truncation.
+Result<std::optional<ContextPolicy>> parse_policy(const Fields& fields, OpenAiCall::Kind kind) {
+  ContextPolicy policy;
+  const Json* value = fields.find("context_policy");
+  const Json* truncation = kind == OpenAiCall::Kind::kChat ? fields.find("truncation") : nullptr;
+  if (value == nullptr && truncation == nullptr) return std::nullopt;
+  if (value == nullptr) {
+    if (*truncation != "auto" && *truncation != "disabled") {
+      return invalid_field("truncation",
+                           fmt::format("truncation must be auto or disabled, not {}", describe(*truncation)));
+    }
+    if (*truncation == "auto") policy.kind = ContextPolicy::Kind::kDropTurns;
+    return policy;
+  }
+  if (!value->is_object()) {
+    TRY_ASSIGN(policy.kind, policy_kind(*value, "context_policy"));
+    return policy;
+  }
+  const Fields inner(*value, "context_policy.");
+  const Json* type = inner.find("type");
+  if (type == nullptr) return invalid_field("context_policy.type", "context_policy.type is missing");
+  TRY_ASSIGN(policy.kind, policy_kind(*type, "context_policy.type"));
+  TRY_ASSIGN(const auto keep, inner.integer("keep_tokens", 0, kMaxInt32));
+  if (keep && policy.kind != ContextPolicy::Kind::kSinks) {
+    return invalid_field("context_policy.keep_tokens", "context_policy.keep_tokens is for sinks only");
+  }
+  if (keep) policy.keep_tokens = static_cast<int>(*keep);
+  return policy;
+}
+
 Status parse_delivery(const Fields& fields, OpenAiCall& call) {
   TRY_ASSIGN(const bool stream, fields.boolean("stream", false));
   if (stream) call.delivery = OpenAiCall::Delivery::kStream;
@@ -195,6 +234,7 @@ Status parse_shared_fields(const Fields& fields, OpenAiCall& call, Request& requ
   TRY_ASSIGN(request.sampling, parse_sampling(fields));
   TRY_ASSIGN(request.stop, parse_stop(fields));
   TRY_ASSIGN(request.seed, parse_seed(fields));
+  TRY_ASSIGN(request.context_policy, parse_policy(fields, call.kind));
   TRY_ASSIGN(auto salt, fields.string("cache_salt"));
   if (salt && (salt->empty() || salt->size() > 1024)) {
     return invalid_field("cache_salt", "cache_salt must have from 1 to 1024 characters");

@@ -48,6 +48,7 @@ void add_figures(Answer& answer, const engine::RequestRecord& record) {
   answer.prompt_tokens = record.prompt_tokens;
   answer.cached_tokens = record.cached_tokens;
   answer.completion_tokens = record.completion_tokens;
+  answer.dropped_tokens = record.dropped_tokens;
   if (record.first_token_us == 0) return;
   answer.prefill_s = static_cast<double>(record.first_token_us - record.started_us) * 1e-6;
   answer.decode_s = static_cast<double>(record.finished_us - record.first_token_us) * 1e-6;
@@ -101,12 +102,13 @@ Result<Answer> ask(engine::Engine& engine, engine::Request request, Interrupts& 
 std::string to_json(const Answer& a, std::string_view model) {
   return fmt::format(
       "{{\"model\":{},\"text\":{},\"finish_reason\":\"{}\","
-      "\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"cached_tokens\":{}}},"
+      "\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"cached_tokens\":{},\"dropped_"
+      "tokens\":{}}},"
       "\"timings\":{{\"prefill_s\":{:.6f},\"decode_s\":{:.6f},\"prefill_tokens_per_s\":{:.2f},\"decode_tokens_per_s\":{"
       ":.2f}}}}}",
       api::json_string(model), api::json_string(a.text), name_of(a.reason), a.prompt_tokens, a.completion_tokens,
-      a.prompt_tokens + a.completion_tokens, a.cached_tokens, a.prefill_s, a.decode_s, a.prefill_rate(),
-      a.decode_rate());
+      a.prompt_tokens + a.completion_tokens, a.cached_tokens, a.dropped_tokens, a.prefill_s, a.decode_s,
+      a.prefill_rate(), a.decode_rate());
 }
 
 }  // namespace pagoda::cmd

@@ -16,8 +16,9 @@ struct Answer {
   int prompt_tokens = 0;
   int cached_tokens = 0;
   int completion_tokens = 0;
-  double prefill_s = 0;  // from the first row computed to the first token
-  double decode_s = 0;   // from there to the last token
+  int64_t dropped_tokens = 0;  // by the context policy
+  double prefill_s = 0;        // from the first row computed to the first token
+  double decode_s = 0;         // from there to the last token
 
   // 0 where nothing was measured.
   double prefill_rate() const { return prefill_s > 0 ? (prompt_tokens - cached_tokens) / prefill_s : 0; }

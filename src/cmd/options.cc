@@ -155,6 +155,11 @@ const std::vector<OptionSpec>& option_table() {
        number(&Options::step_tokens, 16, 8192)},
       {"--chunk", kComputes, "Tokens of one prefill chunk, at most (default: what the step has left)",
        number(&Options::chunk_tokens, 1, 8192)},
+      {"--context-policy", kServes | kRuns,
+       "What a request whose prompt and answer outgrow the context goes on with, unless it says so itself: nothing, "
+       "its "
+       "first and recent tokens, or a chat without its oldest turns",
+       choice(&Options::context_policy, {engine::kContextPolicyNames.begin(), engine::kContextPolicyNames.end()})},
       {"--chat-template", kServes | kRuns, "Jinja file to use instead of the model's own chat template",
        value(&Options::chat_template, "FILE")},
       {"--host", kServes, "Address to listen on", value(&Options::host, "ADDRESS")},
@@ -428,6 +433,7 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   config.kv_format = options.kv_format;
   config.kv_reuse = options.kv_cache == "on" ? engine::KvReuse::kOn : engine::KvReuse::kOff;
   config.prefix_cache = options.prefix_cache == "on" ? engine::PrefixCache::kOn : engine::PrefixCache::kOff;
+  config.context_policy.kind = *engine::parse_context_policy(options.context_policy);
   if (options.context_tokens > 0) config.context_tokens = options.context_tokens;
   if (options.kv_memory != "auto") {
     TRY_ASSIGN(config.kv_memory_bytes, named("--kv-memory", parse_bytes(options.kv_memory)));

@@ -33,6 +33,7 @@ struct Options {
   int step_tokens = 256;
   int chunk_tokens = 0;
   int max_queued = 512;
+  std::string context_policy = "refuse";
 
   // serve
   std::string host = "127.0.0.1";

@@ -105,9 +105,11 @@ class Runner {
 
   void show_figures(const Answer& answer) const {
     const bool colours = shows_colours(STDERR_FILENO);
-    std::fprintf(stderr, "%sprompt %d tokens, %.1f tok/s; answer %d tokens, %.1f tok/s%s\n", colours ? "\033[2m" : "",
+    const std::string dropped =
+        answer.dropped_tokens > 0 ? fmt::format("; {} tokens dropped from the context", answer.dropped_tokens) : "";
+    std::fprintf(stderr, "%sprompt %d tokens, %.1f tok/s; answer %d tokens, %.1f tok/s%s%s\n", colours ? "\033[2m" : "",
                  answer.prompt_tokens, answer.prefill_rate(), answer.completion_tokens, answer.decode_rate(),
-                 colours ? "\033[0m" : "");
+                 dropped.c_str(), colours ? "\033[0m" : "");
   }
 
   const Options& options_;

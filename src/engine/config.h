@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/request.h"
 #include "kernels/kernels.h"
 
 namespace pagoda::engine {
@@ -28,6 +29,7 @@ struct EngineConfig {
   int step_tokens = 256;                        // rows of one step at most
   int chunk_tokens = 0;                         // rows of one prefill chunk at most; 0: what the step has left
   int max_queued = 512;                         // waiting requests; more are refused as overloaded
+  ContextPolicy context_policy{};               // of requests that name none
 };
 
 }  // namespace pagoda::engine

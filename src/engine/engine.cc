@@ -218,8 +218,18 @@ class EngineImpl final : public Engine, private LogitsReader {
     if (const auto reason = generation.finished()) {
       runner_->scheduler().finish(rows.seq, sched_reason(*reason));
       end_generation(rows.seq, *reason);
+    } else if (outcome.kind == sched::StepOutcome::Kind::kSampled && generation.fills_context()) {
+      edit_context(rows.seq, generation, outcome.token);
     }
     return outcome;
+  }
+
+  // The sequence goes on with another list instead of its own with the token that this step appends.
+  void edit_context(sched::SeqId seq, Generation& generation, TokenId token) {
+    const std::span<const TokenId> known = runner_->scheduler().find(seq)->tokens();
+    std::vector<TokenId> list(known.begin(), known.end());
+    list.push_back(token);
+    runner_->scheduler().replace_tokens(seq, generation.edit_context(list));
   }
 
   // Sequences that the scheduler ended by itself, and the marks that its plan leaves on requests.
@@ -250,6 +260,8 @@ class EngineImpl final : public Engine, private LogitsReader {
     active.record.finished_us = clock_.now_us();
     active.record.completion_tokens = active.usage.completion_tokens;
     active.record.cached_tokens = active.usage.cached_tokens;
+    active.record.context_edits = active.usage.context.edits;
+    active.record.dropped_tokens = active.usage.context.dropped_tokens;
     active.record.outcome = outcome;
     const std::lock_guard lock(live_mutex_);
     records_.requests.push(active.record);

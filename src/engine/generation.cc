@@ -8,7 +8,9 @@ Generation::Generation(std::shared_ptr<ActiveRequest> active, int choice, const 
     : active_(std::move(active)),
       choice_(choice),
       tokenizer_(model.tokenizer),
-      decoder_(active_->request.stop.strings) {
+      decoder_(active_->request.stop.strings),
+      window_(active_->context, static_cast<int>(active_->prompt.size())),
+      list_tokens_(static_cast<int>(active_->prompt.size())) {
   const Request& request = active_->request;
   if (request.sampling.repetition_penalty != 1) {
     for (const TokenId token : active_->prompt) ++history_.seen[token];
@@ -92,6 +94,7 @@ std::optional<TokenId> Generation::stop_token(TokenId token) const {
 void Generation::take(TokenId token, const SampleResult& result, Sampler& sampler) {
   const Request& request = active_->request;
   ++n_generated_;
+  ++list_tokens_;
   ++active_->usage.completion_tokens;
   ++history_.generated[token];
   if (request.sampling.repetition_penalty != 1) ++history_.seen[token];
@@ -140,6 +143,13 @@ bool Generation::decode(TokenId token, Delta& delta, Finished& finished) {
   delta.text += rest.text;
   if (rest.matched_stop) finished = {choice_, FinishReason::kStop, stops[*rest.matched_stop], std::nullopt, {}};
   return true;
+}
+
+std::vector<TokenId> Generation::edit_context(std::span<const TokenId> list) {
+  ContextEdit edit = window_.edit(list);
+  list_tokens_ = static_cast<int>(edit.tokens.size());
+  count_edit(edit, active_->usage.context);
+  return std::move(edit.tokens);
 }
 
 void Generation::end(FinishReason reason) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/context_policy.h"
 #include "engine/executor.h"
 #include "engine/output_stream.h"
 #include "engine/records.h"
@@ -24,7 +25,8 @@ struct ActiveRequest {
   Request request;
   std::shared_ptr<OutputStream> stream;
   std::vector<TokenId> prompt;
-  int max_tokens = 0;  // clamped to the context
+  ContextPlan context;
+  int max_tokens = 0;  // without a context policy clamped to the context
   uint64_t seed = 0;
   int unfinished = 0;  // choices
   Usage usage;
@@ -41,6 +43,9 @@ class Generation {
   // The step's logits of this sequence's last rows; their last row samples if rows.sampling says so. Emits what became sayable and
   // returns what the scheduler needs to know; finished() is then up to date.
   sched::StepOutcome read(const sched::SeqRows& rows, std::span<const SampleResult> results, Sampler& sampler);
+  // Whether the token read last left no room for another one in the sequence's list. Then the sequence goes on with edit_context(list).
+  bool fills_context() const { return window_.is_full(list_tokens_); }
+  std::vector<TokenId> edit_context(std::span<const TokenId> list);
   // The scheduler ended the sequence itself (its memory cannot grow).
   void end(FinishReason reason);
 
@@ -66,6 +71,8 @@ class Generation {
   std::vector<TokenId> banned_;  // while min_tokens are missing
   std::vector<TokenId> unsaid_;  // generated, but their text is still held back
   std::vector<TokenLogprob> prompt_logprobs_;
+  ContextWindow window_;
+  int list_tokens_;  // of the sequence
   int n_generated_ = 0;
   bool prompt_emitted_ = false;
   std::optional<FinishReason> finished_;

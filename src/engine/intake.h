@@ -19,7 +19,8 @@
 namespace pagoda::engine {
 
 // Tokens of a request's prompt. kInvalidArgument, kContextExceeded, kUnsupported: the message names the field or both numbers.
-Result<std::vector<TokenId>> tokenize_prompt(const ServedModel& model, const Prompt& prompt);
+// Of a chat without its oldest turns; others have none.
+Result<std::vector<TokenId>> tokenize_prompt(const ServedModel& model, const Prompt& prompt, int dropped_turns = 0);
 
 // Who may share cached blocks: HMAC over tenant and salt; all zero where neither is set.
 kv::CacheNamespace cache_namespace(std::span<const std::byte> secret, std::string_view tenant, std::string_view salt);
@@ -38,6 +39,8 @@ class Intake {
  private:
   void work();
   Status prepare(ActiveRequest& active);
+  Status fit_context(ActiveRequest& active);
+  Status fit_turns(ActiveRequest& active, int most_tokens);
 
   const ServedModel& model_;
   const size_t max_queued_;

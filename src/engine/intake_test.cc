@@ -104,6 +104,85 @@ TEST_F(IntakeTest, ContextExceededNamesBothNumbers) {
   EXPECT_NE(longer.error().message.find("64"), std::string::npos) << longer.error().message;
 }
 
+Request with_policy(Request request, ContextPolicy::Kind kind, int keep_tokens = 4) {
+  request.context_policy = ContextPolicy{kind, keep_tokens};
+  return request;
+}
+Request talk_of(int n_turns, const std::string& content) {
+  std::string messages = R"([{"role":"system","content":"s"})";
+  for (int i = 0; i < n_turns; ++i) messages += R"(,{"role":"user","content":")" + content + R"("})";
+  Request request;
+  request.prompt = ChatPrompt{messages + "]", {}, {}, ChatPrompt::GenerationPrompt::kAdd};
+  return request;
+}
+
+TEST_F(IntakeTest, SinksCutTheMiddleOfThePrompt) {
+  using Kind = ContextPolicy::Kind;
+  const auto short_one = prepare(with_policy(with_tokens(random_tokens(1, 63)), Kind::kSinks));
+  ASSERT_TRUE(short_one);
+  EXPECT_EQ((*short_one)->prompt.size(), 63u);
+  EXPECT_EQ((*short_one)->usage.context.edits, 0);
+  EXPECT_EQ((*short_one)->max_tokens, 64);  // as many as the context has, though not all of them fit
+
+  Request request = with_policy(with_tokens(random_tokens(1, 100)), Kind::kSinks);
+  request.max_tokens = 1000;
+  const auto active = prepare(request);
+  ASSERT_TRUE(active) << active.error().to_string();
+  EXPECT_EQ((*active)->prompt, drop_window(random_tokens(1, 100), 4, 64, 63).tokens);
+  EXPECT_EQ((*active)->prompt.size(), 40u);
+  EXPECT_EQ((*active)->usage.prompt_tokens, 40);
+  EXPECT_EQ((*active)->max_tokens, 1000);
+  const ContextUsage& usage = (*active)->usage.context;
+  EXPECT_EQ(usage.policy, Kind::kSinks);
+  EXPECT_EQ(usage.edits, 1);
+  EXPECT_EQ(usage.dropped_tokens, 60);
+  request.max_tokens = 0;  // nothing is generated: all of the context is there for the prompt
+  request.prompt = TokenPrompt{random_tokens(1, 64)};
+  EXPECT_EQ((*prepare(request))->usage.context.edits, 0);
+}
+
+TEST_F(IntakeTest, DroppedTurnsAreThoseOfAShorterChat) {
+  using Kind = ContextPolicy::Kind;
+  const Request whole = talk_of(14, "a");
+  const size_t n_whole = tokenize_prompt(*served_model, whole.prompt)->size();
+  ASSERT_GT(n_whole, 64u);
+  EXPECT_FALSE(prepare(whole));
+  Request request = with_policy(whole, Kind::kDropTurns);
+  request.max_tokens = 500;
+  const auto active = prepare(request);
+  ASSERT_TRUE(active) << active.error().to_string();
+  const int n_dropped = (*active)->usage.context.dropped_turns;
+  EXPECT_GT(n_dropped, 0);
+  EXPECT_EQ((*active)->prompt, tokenize_prompt(*served_model, talk_of(14 - n_dropped, "a").prompt));
+  EXPECT_EQ(static_cast<size_t>((*active)->usage.context.dropped_tokens), n_whole - (*active)->prompt.size());
+  EXPECT_EQ((*active)->max_tokens, 500);
+  ASSERT_FALSE((*active)->context.cuts.empty());
+  EXPECT_EQ((*active)->context.cuts.back().prompt, tokenize_prompt(*served_model, talk_of(1, "a").prompt));
+
+  const auto too_long = prepare(with_policy(talk_of(2, std::string(300, 'x')), Kind::kDropTurns));
+  ASSERT_FALSE(too_long);
+  EXPECT_EQ(too_long.error().code, ErrorCode::kContextExceeded);
+  EXPECT_EQ(too_long.error().where, "messages");
+}
+
+TEST_F(IntakeTest, PoliciesOfTheServerAndOfTheRequest) {
+  using Kind = ContextPolicy::Kind;
+  const auto field_of = [](Request request) {
+    const auto result = prepare(std::move(request));
+    return result ? std::string("accepted") : result.error().where;
+  };
+  EXPECT_EQ(field_of(with_policy(with_tokens(random_tokens(1, 10)), Kind::kDropTurns)), "context_policy");
+  EXPECT_EQ(field_of(with_policy(with_tokens(random_tokens(1, 10)), Kind::kSinks, 33)), "context_policy.keep_tokens");
+  EXPECT_EQ(field_of(with_policy(with_tokens(random_tokens(1, 10)), Kind::kSinks, 32)), "accepted");
+  served_model->context_policy = {Kind::kDropTurns};
+  EXPECT_EQ((*prepare(talk_of(1, "a")))->context.policy, Kind::kDropTurns);
+  EXPECT_EQ((*prepare(with_tokens(random_tokens(1, 10))))->context.policy, Kind::kRefuse);  // it has no turns
+  served_model->context_policy = {Kind::kSinks};
+  EXPECT_EQ((*prepare(with_tokens(random_tokens(1, 100))))->context.policy, Kind::kSinks);
+  EXPECT_EQ(field_of(with_policy(with_tokens(random_tokens(1, 100)), Kind::kRefuse)), "prompt");
+  served_model->context_policy = {};
+}
+
 TEST_F(IntakeTest, BadRequestsNameTheField) {
   const auto field_of = [](Request request) {
     const auto result = prepare(std::move(request));

@@ -21,6 +21,8 @@ struct RequestRecord {
   int cached_tokens = 0;
   int completion_tokens = 0;
   int preemptions = 0;
+  int context_edits = 0;       // of a context policy
+  int64_t dropped_tokens = 0;  // by them
   enum class Outcome : uint8_t { kStop, kLength, kCancelled, kFailed } outcome = Outcome::kStop;
 };
 

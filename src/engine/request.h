@@ -2,9 +2,11 @@
 // Everything random or clock-derived (id, seed, arrival) is fixed at intake, so a recorded request replays to the same tokens.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -57,6 +59,28 @@ struct StopParams {
 
 enum class Echo : uint8_t { kOff, kPrompt };
 
+// What happens when prompt and answer outgrow the context (engine/context_policy.h).
+struct ContextPolicy {
+  enum class Kind : uint8_t {
+    kRefuse,     // a prompt that is too long is refused, an answer ends where the context does
+    kSinks,      // the first tokens and the recent ones stay
+    kDropTurns,  // of a chat: the oldest turns go, system messages and the last turn stay
+  };
+  Kind kind = Kind::kRefuse;
+  int keep_tokens = 4;  // kSinks: how many of the first ones
+};
+// As requests, answers and options name them, by Kind.
+inline constexpr std::array<std::string_view, 3> kContextPolicyNames{"refuse", "sinks", "drop_turns"};
+constexpr std::string_view to_string(ContextPolicy::Kind kind) {
+  return kContextPolicyNames[static_cast<size_t>(kind)];
+}
+constexpr std::optional<ContextPolicy::Kind> parse_context_policy(std::string_view name) {
+  for (size_t i = 0; i < kContextPolicyNames.size(); ++i) {
+    if (kContextPolicyNames[i] == name) return static_cast<ContextPolicy::Kind>(i);
+  }
+  return std::nullopt;
+}
+
 struct Request {
   RequestId id;            // set by Engine::submit
   int64_t arrival_us = 0;  // set by Engine::submit
@@ -65,7 +89,9 @@ struct Request {
   std::string cache_salt;  // empty: none
   Prompt prompt;
   int n_choices = 1;
-  std::optional<int> max_tokens;  // none: the rest of the context; clamped to it
+  std::optional<int>
+      max_tokens;  // none: the rest of the context; clamped to it. Under a context policy: as many as the context has
+  std::optional<ContextPolicy> context_policy;  // none: the server's
   SamplingParams sampling;
   StopParams stop;
   std::optional<uint64_t> seed;        // none: drawn at intake
@@ -90,10 +116,19 @@ struct TokenLogprob {
   std::vector<Alternative> top;  // most likely first
 };
 
+// What a context policy dropped, over all choices; what the prompt lost at intake counts once.
+struct ContextUsage {
+  ContextPolicy::Kind policy = ContextPolicy::Kind::kRefuse;
+  int edits = 0;
+  int64_t dropped_tokens = 0;
+  int dropped_turns = 0;  // the most that a choice lost
+};
+
 struct Usage {
-  int prompt_tokens = 0;
+  int prompt_tokens = 0;      // without what a context policy dropped
   int completion_tokens = 0;  // over all choices
   int cached_tokens = 0;      // prompt tokens whose KV was reused
+  ContextUsage context{};
 };
 
 // In order: one Accepted, then per choice Deltas and one Finished, interleaved. Or one Failed, at any point, and nothing after it.

@@ -68,7 +68,8 @@ Result<ServedModel> ServedModel::make(const weights::Gguf& gguf, const EngineCon
   for (int32_t id = 0; id < info.vocab_size; ++id) {
     if (tokenizer.is_end_of_generation(TokenId(id))) end_tokens.emplace_back(id);
   }
-  return ServedModel{std::move(info), std::move(tokenizer), std::move(end_tokens), std::move(chat_template)};
+  return ServedModel{std::move(info), std::move(tokenizer), std::move(end_tokens), std::move(chat_template),
+                     config.context_policy};
 }
 
 }  // namespace pagoda::engine

@@ -19,6 +19,7 @@ struct ServedModel {
   std::vector<TokenId> end_tokens;  // that end an answer, ascending
   // The file's own template or the one given; an error says why chat is not possible.
   Result<text::ChatTemplate> chat_template;
+  ContextPolicy context_policy{};  // of requests that name none
 
   // Reads tokenizer and template; the caller fills in info's context and size.
   static Result<ServedModel> make(const weights::Gguf& gguf, const EngineConfig& config);

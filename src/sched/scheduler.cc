@@ -143,6 +143,7 @@ void Scheduler::commit_step(const StepPlan& plan, std::span<const StepOutcome> o
       erase(seq, FinishReason::kFailed);
     } else {
       commit_rows(line, seq, plan.rows[i], outcomes[i]);
+      if (!planned_[i].tokens.empty()) replace(seq, std::move(planned_[i].tokens));
     }
   }
   planned_.clear();
@@ -175,6 +176,27 @@ void Scheduler::finish(SeqId id, FinishReason reason) {
   }
   erase(*it->second, reason);
   publish();
+}
+
+void Scheduler::replace_tokens(SeqId id, std::vector<TokenId> tokens) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return;
+  Sequence& seq = *it->second;
+  CHECK(!tokens.empty() && tokens.size() <= static_cast<size_t>(find_line(seq.model())->cache->capacity_tokens()));
+  const auto planned = std::ranges::find(planned_, &seq, &Planned::seq);
+  if (planned != planned_.end()) {
+    planned->tokens = std::move(tokens);
+  } else {
+    replace(seq, std::move(tokens));
+  }
+}
+
+void Scheduler::replace(Sequence& seq, std::vector<TokenId> tokens) {
+  find_line(seq.model())->cache->release(seq.lease);
+  seq.lease.patience = kv::Patience::kMayWait;
+  if (seq.waiting_on) resume(seq);
+  std::erase(pinned_, &seq);
+  seq.replace_tokens(std::move(tokens));
 }
 
 void Scheduler::erase(Sequence& seq, FinishReason reason) {

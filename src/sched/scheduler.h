@@ -92,6 +92,11 @@ class Scheduler {
   void finish(SeqId seq, FinishReason reason);
   void cancel(SeqId seq) { finish(seq, FinishReason::kCancelled); }
 
+  // From now on the sequence's tokens are these: at once, or in commit_step if it is in the plan that runs, after the token it sampled.
+  // Its blocks are returned and the list is prefilled like a prompt, prefix hits included; its place in line stays. Prompt logits that
+  // are still missing will not come. Any time; unknown ids are ignored. Requires 1 to capacity_tokens() tokens.
+  void replace_tokens(SeqId seq, std::vector<TokenId> tokens);
+
   // What the ticket's owner reports; unknown tickets are ignored.
   void complete(kv::TicketId ticket);
   // When next_step should be asked again though nothing else happens: the earliest deadline of a ticket.
@@ -113,7 +118,8 @@ class Scheduler {
   };
   struct Planned {
     Sequence* seq = nullptr;
-    FinishReason end = FinishReason::kNone;  // asked for while the step runs
+    FinishReason end = FinishReason::kNone;  // asked for while the step runs, likewise:
+    std::vector<TokenId> tokens{};           // empty: not replaced
   };
   enum class Grant : uint8_t { kRows, kSetAside, kNoSpace, kEnded };
   enum class Room : uint8_t { kAskAgain, kNone, kEnded };
@@ -140,6 +146,7 @@ class Scheduler {
   void complete_tickets();
   void estimate_hits(const ModelLine& line);
   void commit_rows(ModelLine& line, Sequence& seq, const SeqRows& rows, const StepOutcome& outcome);
+  void replace(Sequence& seq, std::vector<TokenId> tokens);
   void erase(Sequence& seq, FinishReason reason);
   ModelLine* find_line(kv::ModelId model);
   template <typename Line>

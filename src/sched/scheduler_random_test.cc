@@ -24,7 +24,26 @@ struct LoadResult {
   int n_stopped = 0;  // with all the tokens they wanted
   uint64_t preemptions = 0;
   uint64_t reused_tokens = 0;
+  int n_replaced = 0;
 };
+
+struct SequenceOf {
+  const Sequence* seq;
+  int capacity;
+};
+SequenceOf sequence_of(const World& w, int id) {
+  const Sequence* seq = w.scheduler.find(SeqId(static_cast<uint64_t>(id)));
+  return {seq, seq ? w.caches[seq->model().value]->capacity_tokens() : 0};
+}
+
+// Its beginning and its end, as a context policy cuts it.
+std::vector<TokenId> half_of(std::span<const TokenId> tokens) {
+  std::vector<TokenId> half(tokens.begin(),
+                            tokens.begin() + static_cast<ptrdiff_t>(std::min<size_t>(4, tokens.size())));
+  half.insert(half.end(), tokens.begin() + static_cast<ptrdiff_t>(std::max(half.size(), tokens.size() / 2)),
+              tokens.end());
+  return half;
+}
 
 void run_load(const Load& load, LoadResult& result) {
   SCOPED_TRACE(testing::Message() << "seed " << load.seed);
@@ -66,6 +85,18 @@ void run_load(const Load& load, LoadResult& result) {
       ASSERT_EQ(status.error().code, ErrorCode::kOverloaded);
     }
   };
+  // Of anyone, in whatever state: new tokens, or some of its own.
+  const auto replace_one = [&] {
+    const SequenceOf victim = sequence_of(w, draw(n_submitted) + 1);
+    if (!victim.seq) return;
+    std::vector<TokenId> list = prompt_of(1 + draw(std::min(150, victim.capacity)), (1 + draw(n_submitted)) % n_salts);
+    if (draw(2)) list = half_of(victim.seq->tokens());
+    ++result.n_replaced;
+    if (draw(2))
+      w.replace(victim.seq->id(), list);
+    else
+      w.replace_while_running[victim.seq->id()] = list;
+  };
   int64_t budget = int64_t{load.n_sequences} * 100'000;
   for (int step = 0; n_submitted < load.n_sequences || !w.scheduler.idle(); ++step) {
     ASSERT_GT(--budget, 0) << "no progress";
@@ -75,6 +106,7 @@ void run_load(const Load& load, LoadResult& result) {
     }
     if (draw(10) == 0 && !tickets.empty())
       w.scheduler.complete(tickets[static_cast<size_t>(draw(static_cast<int>(tickets.size())))]);
+    if (n_submitted > 0 && draw(10) == 0) replace_one();
     const bool ran = w.step();
     if (testing::Test::HasFatalFailure()) return;
     if (!ran && n_submitted == load.n_sequences && !w.scheduler.idle()) {
@@ -99,6 +131,7 @@ TEST(SchedulerRandomTest, SmallBudgets) {
   EXPECT_GT(result.n_stopped, 60 * 20);
   EXPECT_GT(result.preemptions, 100u);
   EXPECT_GT(result.reused_tokens, 1000u);
+  EXPECT_GT(result.n_replaced, 500);
 }
 
 TEST(SchedulerRandomTest, LargeBudgets) {

@@ -17,7 +17,8 @@ Sequence::Sequence(SequenceSpec spec, uint64_t order, int64_t queued_us)
       arrival_us_(spec.arrival_us),
       deadline_us_(spec.deadline_us),
       queued_us_(queued_us),
-      prompt_logits_(spec.prompt_logits) {
+      prompt_logits_(spec.prompt_logits),
+      reuse_(spec.reuse) {
   lease.reuse = prompt_logits_ == PromptLogits::kAll ? kv::PrefixReuse::kNone : spec.reuse;
 }
 
@@ -60,6 +61,16 @@ void Sequence::finish(FinishReason reason) {
   CHECK(state_ != SeqState::kFinished && reason != FinishReason::kNone && !lease.holds_blocks());
   finish_reason_ = reason;
   state_ = SeqState::kFinished;
+}
+
+void Sequence::replace_tokens(std::vector<TokenId> tokens) {
+  CHECK(state_ != SeqState::kFinished && !lease.holds_blocks() && !tokens.empty());
+  tokens_ = std::move(tokens);
+  n_prompt_ = n_tokens();
+  prompt_logits_ = PromptLogits::kNone;
+  lease.reuse = reuse_;
+  hit_us = -1;
+  if (state_ == SeqState::kDecoding) state_ = SeqState::kPrefilling;
 }
 
 }  // namespace pagoda::sched

@@ -71,7 +71,7 @@ class Sequence {
   FinishReason finish_reason() const { return finish_reason_; }
   bool is_running() const { return state_ == SeqState::kPrefilling || state_ == SeqState::kDecoding; }
 
-  // Prompt and generated tokens, by position.
+  // Prompt and generated tokens, by position; or what they were replaced by.
   std::span<const TokenId> tokens() const { return tokens_; }
   int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
   int32_t n_prompt() const { return n_prompt_; }
@@ -90,6 +90,8 @@ class Sequence {
   void recompute();            // decoding -> prefilling: its blocks were given back by design (KvReuse::kOff)
   void preempt();              // prefilling, decoding, waiting with blocks -> preempted, once its blocks are returned
   void finish(FinishReason reason);  // any but finished -> finished
+  // Any but finished, once its blocks are returned; running -> prefilling. From now on the list is its prompt, whose logits nobody wants.
+  void replace_tokens(std::vector<TokenId> tokens);
 
   kv::KvLease lease;
   std::optional<kv::WaitOn> waiting_on;               // set aside until then, in whatever state
@@ -110,6 +112,7 @@ class Sequence {
   int64_t deadline_us_;
   int64_t queued_us_;
   PromptLogits prompt_logits_;
+  kv::PrefixReuse reuse_;  // as asked for
   SeqState state_ = SeqState::kWaiting;
   FinishReason finish_reason_ = FinishReason::kNone;
 };

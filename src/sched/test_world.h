@@ -90,6 +90,20 @@ struct World {
     return {};
   }
 
+  // Between steps.
+  void replace(SeqId id, const std::vector<TokenId>& list) {
+    scheduler.replace_tokens(id, list);
+    begin_list(id, list);
+  }
+  // What it generated so far is judged by its old list, what comes by the new one; it wants as many tokens as before.
+  void begin_list(SeqId id, const std::vector<TokenId>& list) {
+    if (!scheduler.find(id)) return;
+    ASSERT_EQ(tokens[id], expected_tokens(prompts[id], static_cast<int>(tokens[id].size())));
+    wanted[id] -= static_cast<int>(tokens[id].size());
+    tokens[id].clear();
+    prompts[id] = list;
+  }
+
   // One turn: plan, run, commit, finish those that have all they wanted. False if there was nothing to run.
   bool step() {
     scheduler.next_step(plan);
@@ -99,7 +113,10 @@ struct World {
     executor.run(scheduler, *caches[plan.model.value], plan, outcomes);
     if (testing::Test::HasFatalFailure()) return false;
     scheduler.cancel(cancel_while_running);
+    for (const auto& [id, list] : replace_while_running) scheduler.replace_tokens(id, list);
     commit();
+    for (const auto& [id, list] : replace_while_running) begin_list(id, list);
+    replace_while_running.clear();
     return true;
   }
 
@@ -156,6 +173,7 @@ struct World {
   std::map<SeqId, FinishReason> reasons;
   std::set<SeqId> fails;
   SeqId cancel_while_running;
+  std::map<SeqId, std::vector<TokenId>> replace_while_running;  // in the next step
   int32_t max_rows = 1 << 30;
 };
 

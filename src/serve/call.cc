@@ -152,9 +152,9 @@ void Call::end(int status, std::string_view outcome) {
   const engine::Usage usage = stream_ ? stream_->usage() : answer_->usage();
   LOG_INFO(
       "request id={} route={} model={} status={} outcome={} stream={} prompts={} prompt_tokens={} cached_tokens={} "
-      "completion_tokens={} first_token_ms={:.1f} total_ms={:.1f}",
+      "completion_tokens={} dropped_tokens={} first_token_ms={:.1f} total_ms={:.1f}",
       origin_.request_id, origin_.route, model_, status, outcome, stream_.has_value(), prompts_.size(),
-      usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
+      usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.context.dropped_tokens,
       first_token_ ? milliseconds_between(origin_.received, *first_token_) : -1.0,
       milliseconds_between(origin_.received, now));
 }

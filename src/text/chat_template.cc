@@ -31,6 +31,15 @@ ErrorCode error_code(textshim_code code) {
 
 }  // namespace
 
+Result<int> droppable_turns(std::string_view messages_json) {
+  uint32_t n = 0;
+  textshim_text text{};
+  const textshim_code code = textshim_droppable_turns(view(messages_json), &n, &text);
+  std::string message = take(text);
+  if (code != TEXTSHIM_OK) return fail(Error{error_code(code), std::move(message), {}});
+  return static_cast<int>(n);
+}
+
 void ChatTemplate::Deleter::operator()(textshim_template* compiled) const { textshim_template_free(compiled); }
 
 Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view bos_text,
@@ -51,6 +60,7 @@ Result<std::string> ChatTemplate::render(std::string_view messages_json, std::st
       .extra = view(options.extra_json),
       .now_s = options.now_s,
       .add_generation_prompt = options.generation_prompt == GenerationPrompt::kAdd ? 1 : 0,
+      .dropped_turns = static_cast<uint32_t>(options.dropped_turns),
   };
   textshim_text text{};
   const textshim_code code = textshim_template_render(compiled_.get(), &request, &text);

@@ -27,8 +27,13 @@ enum class GenerationPrompt {
 struct RenderOptions {
   GenerationPrompt generation_prompt = GenerationPrompt::kAdd;
   std::string_view extra_json = {};  // a JSON object of further template variables (chat_template_kwargs), or empty
-  int64_t now_s = 0;  // what strftime_now shows: seconds since 1970, already shifted to the wanted time zone
+  int64_t now_s = 0;      // what strftime_now shows: seconds since 1970, already shifted to the wanted time zone
+  int dropped_turns = 0;  // that many of the oldest turns are left out
 };
+
+// A turn is a message of the user and what follows it up to the next one. System messages are in none of them: they always stay.
+// How many of the oldest turns can be left out: all but the last.
+Result<int> droppable_turns(std::string_view messages_json);
 
 class ChatTemplate {
  public:

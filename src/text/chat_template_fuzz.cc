@@ -14,7 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto compiled = pagoda::text::ChatTemplate::compile(source, "<s>", "</s>");
   CHECK(compiled.has_value() || compiled.error().code != pagoda::ErrorCode::kInternal);  // that is a panic in Rust
   if (!compiled) return 0;
-  const auto text = compiled->render(messages, R"([{"type":"function","function":{"name":"f"}}])");
+  const auto turns = pagoda::text::droppable_turns(messages);
+  CHECK(turns.has_value() || turns.error().code != pagoda::ErrorCode::kInternal);
+  const auto text = compiled->render(messages, R"([{"type":"function","function":{"name":"f"}}])",
+                                     {.dropped_turns = turns.value_or(0)});
   CHECK(text.has_value() || (!text.error().message.empty() && text.error().code != pagoda::ErrorCode::kInternal));
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <thread>
 
 namespace pagoda::text {
@@ -231,6 +232,36 @@ TEST(ChatTemplate, BadInputIsAnErrorOfTheRequest) {
   EXPECT_EQ(t.render("[{\"role\":\"user\"}]", "").error().code, ErrorCode::kInvalidArgument);
   const std::string deep = "[" + std::string(5000, '[') + std::string(5000, ']') + "]";
   EXPECT_EQ(t.render(deep, "").error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(ChatTemplate, LeavesOutTheOldestTurns) {
+  const ChatTemplate t = compiled("{% for m in messages %}{{ m.role[0] ~ m.content }} {% endfor %}");
+  struct Talk {
+    const char* roles;              // s, u, a, t; a message's content is its place
+    std::vector<const char*> rest;  // by dropped turns
+  };
+  const std::map<char, const char*> names{
+      {'s', "system"}, {'d', "developer"}, {'u', "user"}, {'a', "assistant"}, {'t', "tool"}};
+  for (const auto& [roles, rest] : std::vector<Talk>{{"suaua", {"s0 u1 a2 u3 a4 ", "s0 u3 a4 "}},
+                                                     {"u", {"u0 "}},
+                                                     {"s", {"s0 "}},
+                                                     {"", {""}},
+                                                     {"uatau", {"u0 a1 t2 a3 u4 ", "u4 "}},
+                                                     {"saudau", {"s0 a1 u2 d3 a4 u5 ", "s0 u2 d3 a4 u5 ", "s0 d3 u5 "}},
+                                                     {"uu", {"u0 u1 ", "u1 "}}}) {
+    std::string messages;
+    for (size_t i = 0; roles[i] != '\0'; ++i) {
+      messages += std::string(i == 0 ? "" : ",") + R"({"role":")" + names.at(roles[i]) + R"(","content":)" +
+                  std::to_string(i) + "}";
+    }
+    messages = "[" + messages + "]";
+    ASSERT_EQ(*droppable_turns(messages), static_cast<int>(rest.size()) - 1) << roles;
+    for (size_t i = 0; i < rest.size(); ++i) {
+      EXPECT_EQ(*t.render(messages, "", {.dropped_turns = static_cast<int>(i)}), rest[i]);
+    }
+  }
+  EXPECT_EQ(droppable_turns("{}").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(droppable_turns("[").error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST(ChatTemplate, BadTemplatesDoNotCompile) {

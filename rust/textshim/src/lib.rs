@@ -87,6 +87,7 @@ pub struct Request {
     extra: View,
     now_s: i64,
     add_generation_prompt: i32,
+    dropped_turns: u32,
 }
 
 /// Runs `work`, stores its text or message in `text` and returns its code; a panic becomes INTERNAL.
@@ -154,7 +155,20 @@ pub unsafe extern "C" fn textshim_template_render(
             extra: request.extra.text("chat_template_kwargs")?,
             now_s: request.now_s,
             add_generation_prompt: request.add_generation_prompt != 0,
+            dropped_turns: request.dropped_turns as usize,
         })
+    })
+}
+
+/// # Safety
+/// As textshim.h says.
+#[no_mangle]
+pub unsafe extern "C" fn textshim_droppable_turns(messages: View, n: *mut u32, text: *mut Text) -> i32 {
+    n.write(0);
+    guarded(text, || {
+        let turns = messages::droppable_turns(messages.text("messages")?)?;
+        n.write(u32::try_from(turns).unwrap_or(u32::MAX));
+        Ok(String::new())
     })
 }
 

@@ -27,13 +27,9 @@ pub enum Arguments {
     Text,
 }
 
-/// Parses and checks a request's messages, then applies `shape`.
-pub fn shaped_messages(text: &str, shape: Shape) -> Result<Json, Failure> {
-    let mut messages: Json =
-        serde_json::from_str(text).map_err(|e| Failure::InvalidArgument(format!("messages: {e}")))?;
-    let Some(list) = messages.as_array_mut() else {
-        return Err(Failure::InvalidArgument("messages: expected an array".to_string()));
-    };
+/// Parses and checks a request's messages, then applies `shape` and leaves out the oldest turns.
+pub fn shaped_messages(text: &str, shape: Shape, dropped_turns: usize) -> Result<Json, Failure> {
+    let mut list = parsed(text)?;
     for (i, message) in list.iter_mut().enumerate() {
         let Some(message) = message.as_object_mut() else {
             return Err(Failure::InvalidArgument(format!("messages[{i}]: expected an object")));
@@ -41,7 +37,43 @@ pub fn shaped_messages(text: &str, shape: Shape) -> Result<Json, Failure> {
         shape_content(i, message, shape.content)?;
         shape_arguments(message, shape.arguments);
     }
-    Ok(messages)
+    drop_turns(&mut list, dropped_turns);
+    Ok(Json::Array(list))
+}
+
+/// How many of the oldest turns can be left out: all but the last.
+pub fn droppable_turns(text: &str) -> Result<usize, Failure> {
+    let turns = turns(&parsed(text)?);
+    Ok(turns.into_iter().flatten().max().unwrap_or(0))
+}
+
+fn parsed(text: &str) -> Result<Vec<Json>, Failure> {
+    match serde_json::from_str(text) {
+        Ok(Json::Array(list)) => Ok(list),
+        Ok(_) => Err(Failure::InvalidArgument("messages: expected an array".to_string())),
+        Err(e) => Err(Failure::InvalidArgument(format!("messages: {e}"))),
+    }
+}
+
+fn drop_turns(messages: &mut Vec<Json>, n: usize) {
+    let mut turns = turns(messages).into_iter();
+    messages.retain(|_| turns.next().flatten().is_none_or(|turn| turn >= n));
+}
+
+/// Each message's turn, by position. A turn begins with a user's message; what stands before the first one is a turn too. Instructions
+/// are in none: they hold for all of them.
+fn turns(messages: &[Json]) -> Vec<Option<usize>> {
+    let (mut turn, mut is_begun) = (0, false);
+    let turn_of = |message: &Json| {
+        let role = message.get("role").and_then(Json::as_str);
+        if role == Some("system") || role == Some("developer") {
+            return None;
+        }
+        turn += usize::from(is_begun && role == Some("user"));
+        is_begun = true;
+        Some(turn)
+    };
+    messages.iter().map(turn_of).collect()
 }
 
 fn shape_content(i: usize, message: &mut Map<String, Json>, content: Content) -> Result<(), Failure> {

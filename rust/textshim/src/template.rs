@@ -32,6 +32,7 @@ pub struct RenderRequest<'a> {
     pub extra: &'a str,
     pub now_s: i64,
     pub add_generation_prompt: bool,
+    pub dropped_turns: usize,
 }
 
 /// The message of a template's raise_exception, carried as the error's source.
@@ -102,7 +103,7 @@ impl CompiledTemplate {
     }
 
     pub fn render(&self, request: &RenderRequest) -> Result<String, Failure> {
-        let messages = shaped_messages(request.messages, self.shape)?;
+        let messages = shaped_messages(request.messages, self.shape, request.dropped_turns)?;
         let tools = parsed(request.tools, "tools", Json::is_array)?;
         let extra = parsed(request.extra, "chat_template_kwargs", Json::is_object)?;
         self.run(&messages, tools, extra, request.now_s, request.add_generation_prompt)
