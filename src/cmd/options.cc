@@ -151,6 +151,28 @@ const std::vector<OptionSpec>& option_table() {
       {"--prefix-cache", kServes | kRuns | kBenches,
        "off: requests share no cached prefixes, and none outlives its request",
        choice(&Options::prefix_cache, {"on", "off"})},
+      {"--kv-disk", kServes | kRuns,
+       "Folder where cached prefixes are kept as well, so that they outlive their memory and this process",
+       value(&Options::kv_disk, "DIR")},
+      {"--kv-disk-size", kServes | kRuns,
+       "The most that the folder's files may take: a size as 20G, or auto: a quarter of what is free, at most 64G",
+       value(&Options::kv_disk_size, "BYTES|auto")},
+      {"--kv-disk-write-rate", kServes | kRuns,
+       "Bytes written to the folder per second, at most, as 100M: for disks that wear out or that others need "
+       "(default: no limit)",
+       value(&Options::kv_disk_write_rate, "BYTES")},
+      {"--kv-redis", kServes | kRuns,
+       "Redis or Valkey server that keeps cached prefixes for all servers that name it: "
+       "redis://[user:password@]host[:port][/db]",
+       value(&Options::kv_redis, "URL")},
+      {"--kv-redis-ttl", kServes | kRuns,
+       "Seconds that a prefix stays in Redis unused (default: until Redis evicts it)",
+       number(&Options::kv_redis_ttl_seconds, 1, 1 << 30)},
+      {"--kv-secret", kServes | kRuns,
+       "File of 32 random bytes that keeps tenants' and salted prefixes apart, made if it is not there; servers that "
+       "share "
+       "prefixes share it (default: kv-secret in the --kv-disk folder, else new each time)",
+       value(&Options::kv_secret, "FILE")},
       {"--step-tokens", kComputes, "Rows computed together in one step, at most (default 256)",
        number(&Options::step_tokens, 16, 8192)},
       {"--chunk", kComputes, "Tokens of one prefill chunk, at most (default: what the step has left)",
@@ -438,6 +460,20 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   if (options.kv_memory != "auto") {
     TRY_ASSIGN(config.kv_memory_bytes, named("--kv-memory", parse_bytes(options.kv_memory)));
   }
+  config.tiers.disk_dir = options.kv_disk;
+  if (options.kv_disk_size != "auto") {
+    TRY_ASSIGN(config.tiers.disk_bytes, named("--kv-disk-size", parse_bytes(options.kv_disk_size)));
+    if (config.tiers.disk_bytes == 0) {
+      return fail(Error{ErrorCode::kInvalidArgument, "a disk tier of 0 bytes holds nothing", "--kv-disk-size"});
+    }
+  }
+  if (!options.kv_disk_write_rate.empty()) {
+    TRY_ASSIGN(config.tiers.disk_write_bytes_per_s,
+               named("--kv-disk-write-rate", parse_bytes(options.kv_disk_write_rate)));
+  }
+  config.tiers.redis_url = options.kv_redis;
+  config.tiers.redis_ttl_seconds = options.kv_redis_ttl_seconds;
+  config.tiers.secret = options.kv_secret;
   config.n_threads = options.threads;
   config.step_tokens = options.step_tokens;
   config.chunk_tokens = options.chunk_tokens;

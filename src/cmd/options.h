@@ -30,6 +30,12 @@ struct Options {
   std::string kv_memory = "auto";
   std::string kv_cache = "on";
   std::string prefix_cache = "on";
+  std::string kv_disk;  // folder
+  std::string kv_disk_size = "auto";
+  std::string kv_disk_write_rate;  // bytes per second; empty: no limit
+  std::string kv_redis;            // URL
+  int kv_redis_ttl_seconds = 0;
+  std::string kv_secret;  // file
   int step_tokens = 256;
   int chunk_tokens = 0;
   int max_queued = 512;

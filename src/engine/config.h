@@ -14,6 +14,16 @@ namespace pagoda::engine {
 enum class KvReuse : uint8_t { kOn, kOff };      // off: the whole prefix is recomputed for every token
 enum class PrefixCache : uint8_t { kOn, kOff };  // off: blocks do not outlive their request, and none are shared
 
+// Where KV blocks go besides RAM.
+struct TierConfig {
+  std::filesystem::path disk_dir{};     // empty: no disk tier
+  uint64_t disk_bytes = 0;              // budget; 0: a quarter of what is free there, at most 64 GiB
+  uint64_t disk_write_bytes_per_s = 0;  // 0: as fast as it goes
+  std::string redis_url{};              // empty: no Redis tier
+  int64_t redis_ttl_seconds = 0;        // 0: until the server evicts it
+  std::filesystem::path secret{};       // file (secret.h); empty: one in disk_dir, or a random one for this process
+};
+
 struct EngineConfig {
   std::filesystem::path model_path;
   std::string served_name;    // empty: the file's name without .gguf
@@ -25,6 +35,7 @@ struct EngineConfig {
   PrefixCache prefix_cache = PrefixCache::kOn;  // without effect where kv_reuse is off
   std::optional<int> context_tokens;            // none: the trained context, or what memory allows
   std::optional<uint64_t> kv_memory_bytes;      // none: a quarter of available memory, at most 16 full contexts
+  TierConfig tiers;                             // without effect where prefixes are not cached
   int n_threads = 0;                            // 0: the cores this process may use
   int step_tokens = 256;                        // rows of one step at most
   int chunk_tokens = 0;                         // rows of one prefill chunk at most; 0: what the step has left

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <random>
 #include <thread>
 #include <unordered_map>
 #include <variant>
@@ -14,12 +13,14 @@
 #include "engine/intake.h"
 #include "engine/mailbox.h"
 #include "engine/memory_plan.h"
+#include "engine/secret.h"
 #include "engine/step_runner.h"
 
 namespace pagoda::engine {
 namespace {
 
 constexpr int kIntakeWorkers = 2;
+constexpr int64_t kFlushUs = 5'000'000;  // at the end, for blocks on their way to a tier
 
 struct SubmitMessage {
   std::shared_ptr<ActiveRequest> active;
@@ -41,23 +42,30 @@ RequestRecord::Outcome outcome_of(FinishReason reason) {
   return RequestRecord::Outcome::kFailed;
 }
 
+// In the tier's folder unless told otherwise: servers that share the tier share the namespaces.
+Result<Secret> secret_of(const EngineConfig& config) {
+  if (!config.tiers.secret.empty()) return load_secret(config.tiers.secret);
+  const bool has_disk = !config.tiers.disk_dir.empty() && std::filesystem::is_directory(config.tiers.disk_dir);
+  return has_disk ? load_secret(config.tiers.disk_dir / "kv-secret") : random_secret();
+}
+
 sched::FinishReason sched_reason(FinishReason reason) {
   return reason == FinishReason::kLength ? sched::FinishReason::kLength : sched::FinishReason::kStop;
 }
 
 class EngineImpl final : public Engine, private LogitsReader {
  public:
-  EngineImpl(std::unique_ptr<StepRunner> runner, ServedModel served, size_t max_queued)
+  EngineImpl(std::unique_ptr<StepRunner> runner, ServedModel served, std::shared_ptr<WakeEvent> wake,
+             const Secret& secret, size_t max_queued)
       : runner_(std::move(runner)),
         served_(std::move(served)),
         sampler_(runner_->kernels()),
+        secret_(secret),
+        mailbox_(std::move(wake)),
         intake_(std::make_unique<Intake>(
             served_, kIntakeWorkers, max_queued,
             [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
-            [this](const auto& active, Error error) { refuse(*active, std::move(error)); })) {
-    std::random_device entropy;
-    for (std::byte& byte : secret_) byte = static_cast<std::byte>(entropy());
-  }
+            [this](const auto& active, Error error) { refuse(*active, std::move(error)); })) {}
 
   ~EngineImpl() override {
     stopping_.store(true);
@@ -118,6 +126,7 @@ class EngineImpl final : public Engine, private LogitsReader {
   EngineStats stats() const override {
     const sched::SchedStats sched = runner_->scheduler().stats();
     const kv::PoolStats pool = runner_->pool().stats();
+    const KvTiers* tiers = runner_->tiers();
     return {.running = static_cast<int>(sched.running),
             .waiting = static_cast<int>(sched.waiting),
             .steps = sched.steps,
@@ -126,7 +135,9 @@ class EngineImpl final : public Engine, private LogitsReader {
             .kv_live_bytes = pool.live_bytes,
             .kv_live_blocks = pool.live_blocks,
             .kv_cached_bytes = pool.cached_bytes,
-            .reused_tokens = sched.reused_tokens};
+            .reused_tokens = sched.reused_tokens,
+            .tiering = tiers ? tiers->stats() : kv::TieringStats{},
+            .tiers = tiers ? tiers->report() : std::vector<TierReport>()};
   }
 
   Records& records() override { return records_; }
@@ -152,6 +163,8 @@ class EngineImpl final : public Engine, private LogitsReader {
     }
     for (const auto& [seq, generation] : generations_) runner_->scheduler().cancel(seq);
     generations_.clear();
+    const int64_t end_us = clock_.now_us() + kFlushUs;
+    while (runner_->is_storing() && clock_.now_us() < end_us) mailbox_.wait(end_us - clock_.now_us());
   }
 
   void start_request(std::shared_ptr<ActiveRequest> active) {
@@ -203,7 +216,12 @@ class EngineImpl final : public Engine, private LogitsReader {
       ActiveRequest& active = generation.active();
       if (active.record.started_us == 0) active.record.started_us = now_us;
       // The other choices find what the first computes; what the request saved is what the first one found.
-      if (generation.choice() == 0) active.usage.cached_tokens = runner_->scheduler().find(rows.seq)->n_reused();
+      if (generation.choice() != 0) continue;
+      const sched::Sequence& seq = *runner_->scheduler().find(rows.seq);
+      active.usage.cached_tokens = seq.n_reused();
+      // What it loaded after it was preempted it had computed before.
+      if (active.record.preemptions == 0)
+        std::ranges::copy(seq.lease.restored_tokens(), active.record.restored_tokens.begin());
     }
   }
 
@@ -277,7 +295,7 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::unique_ptr<StepRunner> runner_;
   const ServedModel served_;
   Sampler sampler_;
-  std::array<std::byte, 32> secret_;
+  const Secret secret_;
   Records records_;
   mutable std::mutex live_mutex_;
   std::unordered_map<RequestId, std::shared_ptr<ActiveRequest>>
@@ -299,7 +317,9 @@ class EngineImpl final : public Engine, private LogitsReader {
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   static const SteadyClock kClock;
-  TRY_ASSIGN(std::unique_ptr<StepRunner> runner, StepRunner::create(config, kClock));
+  const auto wake = std::make_shared<WakeEvent>();
+  TRY_ASSIGN(std::unique_ptr<StepRunner> runner, StepRunner::create(config, kClock, [wake] { wake->signal(); }));
+  TRY_ASSIGN(const Secret secret, secret_of(config));
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
   TRY_ASSIGN(ServedModel served, ServedModel::make(gguf, config));
   served.info.architecture = to_string(runner->model().config().architecture);
@@ -313,8 +333,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   if (const uint64_t available = available_memory_bytes(); kv_bytes > available)
     LOG_WARN("KV may grow to {} bytes, but only {} are available now: lower --kv-memory", kv_bytes, available);
   if (!served.chat_template) LOG_INFO("chat is not available: {}", served.chat_template.error().to_string());
-  auto engine =
-      std::make_unique<EngineImpl>(std::move(runner), std::move(served), static_cast<size_t>(config.max_queued));
+  auto engine = std::make_unique<EngineImpl>(std::move(runner), std::move(served), wake, secret,
+                                             static_cast<size_t>(config.max_queued));
   engine->start();
   return engine;
 }

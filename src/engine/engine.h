@@ -14,6 +14,7 @@
 #include "engine/output_stream.h"
 #include "engine/records.h"
 #include "engine/request.h"
+#include "kv/tiering_stats.h"
 
 namespace pagoda::engine {
 
@@ -31,6 +32,14 @@ struct ModelInfo {
   int64_t created = 0;  // unix seconds of the load
 };
 
+// One tier of KV blocks.
+struct TierReport {
+  std::string name{};  // "disk", "redis"
+  kv::TierStats store{};
+  uint64_t loaded_bytes = 0;
+  uint64_t restored_tokens = 0;  // of loaded blocks that a request then used
+};
+
 // A moment's figures, from any thread.
 struct EngineStats {
   int running = 0;  // sequences with blocks
@@ -42,6 +51,8 @@ struct EngineStats {
   uint64_t kv_live_blocks = 0;
   uint64_t kv_cached_bytes = 0;  // kept for later hits, given up when room is needed
   uint64_t reused_tokens = 0;    // prompt tokens that were found cached, ever
+  kv::TieringStats tiering{};
+  std::vector<TierReport> tiers{};  // the fastest first
 };
 
 class Engine {

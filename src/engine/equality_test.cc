@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "base/digest.h"
 #include "engine/sampler.h"
 #include "engine/step_runner.h"
+#include "engine/test_folder.h"
 #include "engine/test_models.h"
 
 namespace pagoda::engine {
@@ -85,9 +88,19 @@ class World final : public LogitsReader {
     }
     return stepped;
   }
+  // Whether it is worth looking again: somebody waits for a tier.
+  bool wait_for_tiers() {
+    if (runner_->tiers() == nullptr || runner_->scheduler().idle()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    return true;
+  }
+  // All that is sealed is in the tiers.
+  void finish_storing() {
+    while (runner_->is_storing()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
   // Steps until all have ended, and checks that nothing is left.
   Trace run() {
-    while (step()) {
+    while (step() || wait_for_tiers()) {
     }
     EXPECT_TRUE(runner_->scheduler().idle());
     const kv::PoolStats stats = runner_->pool().stats();
@@ -254,16 +267,30 @@ TEST_P(Equality, OnEveryIsa) {
   }
 }
 
+// With a disk tier that knows the model by now.
+EngineConfig with_disk(EngineConfig config, const TestFolder& folder) {
+  config.tiers.disk_dir = folder.path();
+  config.tiers.disk_bytes = 64 << 20;
+  return config;
+}
+void wait_for_identity(World& world) {
+  KvTiers& tiers = *world.runner().tiers();
+  for (int i = 0; i < 50'000 && !tiers.tiering().is_ready(world.runner().model_id()); ++i) {
+    tiers.poll();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  ASSERT_TRUE(tiers.tiering().is_ready(world.runner().model_id()));
+}
+
 // Elders start with one block each and grow to three: together with the subject's that is more than there are, so the last in line
 // loses its own, and computes everything again once the elders are gone.
-TEST_P(Equality, Preempted) {
-  EngineConfig tight = config();
+Trace run_preempted(EngineConfig tight, sched::PromptLogits logits) {
   tight.chunk_tokens = 64;
   const int needed = kPromptTokens / kv::kBlockTokens + 2;
   int n_elders = 0;
   {
     World probe(tight);
-    ASSERT_TRUE(probe.is_ready());
+    if (!probe.is_ready()) return {};
     size_t fewest = SIZE_MAX, most_bytes = 0;  // blocks of one extent
     const size_t extent_bytes = probe.runner().pool().extent_bytes();
     for (const models::AttentionGroup& group : probe.runner().model().groups()) {
@@ -276,18 +303,29 @@ TEST_P(Equality, Preempted) {
     n_elders = static_cast<int>((n_extents * fewest + 2) / 3);
   }
   World world(tight);
-  ASSERT_TRUE(world.is_ready());
+  if (!world.is_ready()) return {};
+  if (tight.tiers.disk_dir != std::filesystem::path()) wait_for_identity(world);
   for (int i = 0; i < n_elders; ++i) world.submit_neighbour(random_tokens(static_cast<uint32_t>(500 + i), 4), 1000);
-  world.submit_subject(prompt(), kLongGeneration);
-  while (world.subject_runs() && world.trace().preemptions == 0 && world.step()) {
+  world.submit_subject(random_tokens(42, kPromptTokens), kLongGeneration, logits);
+  while (world.subject_runs() && world.trace().preemptions == 0 && (world.step() || world.wait_for_tiers())) {
   }
   const size_t n_before = world.trace().tokens.size();
   world.finish_neighbours();
+  if (KvTiers* tiers = world.runner().tiers()) tiers->tiering().set_compute_cost(world.runner().model_id(), 1e6);
   const Trace trace = world.run();
   EXPECT_GT(trace.preemptions, 0) << "it was to be preempted";
   EXPECT_GT(n_before, 0u);
   EXPECT_LT(n_before, static_cast<size_t>(kLongGeneration));
-  expect_same(trace, kLongGeneration);
+  return trace;
+}
+
+TEST_P(Equality, Preempted) { expect_same(run_preempted(config(), sched::PromptLogits::kAll), kLongGeneration); }
+
+// What it lost when it was preempted it reads again.
+TEST_P(Equality, PreemptedAndSpilled) {
+  const TestFolder folder;
+  const Trace trace = run_preempted(with_disk(config(), folder), sched::PromptLogits::kNone);
+  expect_same(trace, kLongGeneration, sched::PromptLogits::kNone);
 }
 
 // The prompt's first n tokens, then others.
@@ -361,6 +399,33 @@ TEST_P(Equality, EvictedAndRefilled) {
     world.submit_subject(prompt(), kGeneratedTokens, sched::PromptLogits::kNone);
     expect_same(world.run(), kGeneratedTokens, sched::PromptLogits::kNone);
     EXPECT_EQ(world.reused_tokens() > before, round % 2 == 1);
+  }
+}
+
+// Computed, written to disk, forgotten in RAM, and read again: by the same process, and by the one after it.
+TEST_P(Equality, RestoredFromDisk) {
+  const TestFolder folder;
+  for (int start = 0; start < 2; ++start) {
+    SCOPED_TRACE(start);
+    World world(with_disk(config(), folder));
+    ASSERT_TRUE(world.is_ready());
+    wait_for_identity(world);
+    kv::Tiering& tiering = world.runner().tiers()->tiering();
+    for (int round = 0; round < 2; ++round) {
+      SCOPED_TRACE(round);
+      tiering.set_compute_cost(world.runner().model_id(), 1e6);  // a tiny model is computed sooner than read
+      const uint64_t before = tiering.stats().restored_tokens[0], reused_before = world.reused_tokens();
+      world.forget_trace();
+      world.submit_subject(prompt(), kGeneratedTokens, sched::PromptLogits::kNone);
+      expect_same(world.run(), kGeneratedTokens, sched::PromptLogits::kNone);
+      const uint64_t expected = start + round == 0 ? 0 : kPromptTokens / 32 * 32;
+      EXPECT_EQ(tiering.stats().restored_tokens[0] - before, expected);
+      EXPECT_EQ(world.reused_tokens() - reused_before, expected);
+      world.finish_storing();
+      world.runner().prefixes()->clear();
+    }
+    EXPECT_EQ(tiering.stats().loads_cut, 0u);
+    EXPECT_EQ(tiering.stats().unstored_blocks, 0u);
   }
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace pagoda::engine {
@@ -28,14 +30,17 @@ class WakeEvent {
 template <typename Message>
 class Mailbox {
  public:
+  // `event`: others may signal it too, for as long as they hold it.
+  explicit Mailbox(std::shared_ptr<WakeEvent> event) : event_(std::move(event)) {}
+
   void send(Message message) {
     {
       const std::lock_guard lock(mutex_);
       messages_.push_back(std::move(message));
     }
-    event_.signal();
+    event_->signal();
   }
-  void wake() { event_.signal(); }
+  void wake() { event_->signal(); }
 
   // Moves all messages into `out`, in order.
   void take(std::vector<Message>& out) {
@@ -43,12 +48,12 @@ class Mailbox {
     const std::lock_guard lock(mutex_);
     std::swap(out, messages_);
   }
-  void wait(std::optional<int64_t> timeout_us) { event_.wait(timeout_us); }
+  void wait(std::optional<int64_t> timeout_us) { event_->wait(timeout_us); }
 
  private:
   std::mutex mutex_;
   std::vector<Message> messages_;  // guarded by mutex_
-  WakeEvent event_;
+  std::shared_ptr<WakeEvent> event_;
 };
 
 }  // namespace pagoda::engine

@@ -29,6 +29,7 @@ class Message {
     bytes_.insert(bytes_.end(), digest.begin(), digest.end());
   }
   Sha256 digest() const { return sha256(bytes_); }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
 
  private:
   std::vector<std::byte> bytes_;
@@ -45,10 +46,7 @@ void add_tensor(const weights::TensorInfo& tensor, Message& message) {
   }
 }
 
-}  // namespace
-
-Hash128 model_root(const weights::Gguf& gguf, std::span<const models::AttentionGroup> groups,
-                   kernels::Arithmetic arithmetic) {
+Message computation(std::span<const models::AttentionGroup> groups, kernels::Arithmetic arithmetic) {
   Message message;
   message.add(kernels::kNumericsRevision);
   message.add(static_cast<uint64_t>(arithmetic));
@@ -61,6 +59,19 @@ Hash128 model_root(const weights::Gguf& gguf, std::span<const models::AttentionG
     message.add(group.layout.layers.size());
     for (const kv::LayerLayout& layer : group.layout.layers) message.add(kv::to_string(layer.format));
   }
+  return message;
+}
+
+}  // namespace
+
+std::vector<std::byte> describe_computation(std::span<const models::AttentionGroup> groups,
+                                            kernels::Arithmetic arithmetic) {
+  return computation(groups, arithmetic).bytes();
+}
+
+Hash128 model_root(const weights::Gguf& gguf, std::span<const models::AttentionGroup> groups,
+                   kernels::Arithmetic arithmetic) {
+  Message message = computation(groups, arithmetic);
   message.add(gguf.file_bytes());
   for (const weights::GgufEntry& entry : gguf.metadata()) {
     message.add(entry.key);

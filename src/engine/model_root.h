@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "base/digest.h"
 #include "kernels/kernels.h"
@@ -15,5 +16,10 @@ namespace pagoda::engine {
 // Cost: reads 3 KiB of each tensor.
 Hash128 model_root(const weights::Gguf& gguf, std::span<const models::AttentionGroup> groups,
                    kernels::Arithmetic arithmetic);
+
+// Everything but the files that decides a block's bytes, for digests: arithmetic, layout id, groups with formats and windows, numerics
+// revision. Together with a digest of the files it is what tiers know a model by.
+std::vector<std::byte> describe_computation(std::span<const models::AttentionGroup> groups,
+                                            kernels::Arithmetic arithmetic);
 
 }  // namespace pagoda::engine

@@ -2,10 +2,12 @@
 // A full ring drops and counts; the engine never waits for a reader.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/ring.h"
 #include "engine/request.h"
+#include "kv/tiering_stats.h"
 
 namespace pagoda::engine {
 
@@ -19,6 +21,7 @@ struct RequestRecord {
   int64_t finished_us = 0;
   int prompt_tokens = 0;
   int cached_tokens = 0;
+  std::array<int, kv::kMaxTiers> restored_tokens{};  // of those, by tier: loaded for this request
   int completion_tokens = 0;
   int preemptions = 0;
   int context_edits = 0;       // of a context policy

@@ -18,6 +18,13 @@ constexpr size_t kLogitsBytes =
 
 int32_t elapsed_us(int64_t from, int64_t to) { return static_cast<int32_t>(to - from); }
 
+bool has_prefixes(const EngineConfig& config) {
+  return config.prefix_cache == PrefixCache::kOn && config.kv_reuse == KvReuse::kOn;
+}
+bool has_tiers(const EngineConfig& config) {
+  return has_prefixes(config) && !(config.tiers.disk_dir.empty() && config.tiers.redis_url.empty());
+}
+
 sched::SchedConfig sched_config(const EngineConfig& config) {
   sched::SchedConfig out;
   out.step_tokens = config.step_tokens;
@@ -29,8 +36,9 @@ sched::SchedConfig sched_config(const EngineConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<StepRunner>> StepRunner::create(const EngineConfig& config, const Clock& clock) {
-  std::unique_ptr<StepRunner> runner(new StepRunner(clock));
+Result<std::unique_ptr<StepRunner>> StepRunner::create(const EngineConfig& config, const Clock& clock,
+                                                       std::function<void()> wake) {
+  std::unique_ptr<StepRunner> runner(new StepRunner(clock, std::move(wake)));
   TRY(runner->load(config));
   TRY(runner->make_cache(config));
   return runner;
@@ -43,7 +51,15 @@ Status StepRunner::load(const EngineConfig& config) {
   threads_ = std::make_unique<ThreadPool>(n_threads, kernels::set_float_mode);
 
   const int64_t begin_us = clock_.now_us();
+  std::optional<FileStamp> stamp;
+  if (has_tiers(config)) {
+    TRY_ASSIGN(stamp, stamp_file(config.model_path));  // before it is read
+  }
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  if (stamp) files_.push_back(*stamp);
+  for (size_t part = 1; stamp && part < gguf.n_parts(); ++part) {
+    TRY_ASSIGN(files_.emplace_back(), stamp_file(gguf.part_name(part)));
+  }
   TRY_ASSIGN(model_, models::load_model(gguf, config.kv_format, *threads_));
   root_ = model_root(gguf, model_->groups(), config.arithmetic);
   LOG_INFO("loaded {}: {} weights of {:.1f} MiB, {} arithmetic on {}, {} threads, {} ms", gguf.name(),
@@ -77,7 +93,12 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   uint64_t budget = kv_budget_bytes(config.kv_memory_bytes, one_context, available_memory_bytes());
   if (!config.kv_memory_bytes) budget = std::max(budget, least);  // small contexts in large extents
   pool_ = std::make_unique<kv::BlockPool>(kv::PoolConfig{budget, extent_bytes});
-  cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups, make_prefixes(config));
+  TRY_ASSIGN(BlockStore store, BlockStore::make(pool_->n_extents(), extent_bytes, {block_bytes}));
+  store_ = std::make_unique<BlockStore>(std::move(store));
+  std::optional<kv::PrefixConfig> prefix = make_prefixes(config);
+  TRY(make_tiers(config, prefix));
+  cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups, prefix);
+  if (tiers_) tiers_->use(model_id(), files_, model_->groups(), config.arithmetic);
   if (cache_->capacity_tokens() < least_context) {
     return fail(ErrorCode::kResourceExhausted,
                 "--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one of {} "
@@ -86,8 +107,6 @@ Status StepRunner::make_cache(const EngineConfig& config) {
                 least_budget_bytes(model_->groups(), context, schedule.max_step_rows(), extent_bytes));
   }
   context_tokens_ = std::min(context, static_cast<int>(cache_->capacity_tokens()));
-  TRY_ASSIGN(BlockStore store, BlockStore::make(pool_->n_extents(), extent_bytes, {block_bytes}));
-  store_ = std::make_unique<BlockStore>(std::move(store));
   const ExecutorLimits limits{schedule.max_step_rows(), schedule.max_step_logits(), context_tokens_};
   TRY_ASSIGN(executor_, make_cpu_executor({model_.get()}, *store_, *threads_, *kernels_, config.arithmetic, limits));
   scheduler_ = std::make_unique<sched::Scheduler>(schedule, clock_, policy_);
@@ -106,7 +125,7 @@ Status StepRunner::make_cache(const EngineConfig& config) {
 }
 
 std::optional<kv::PrefixConfig> StepRunner::make_prefixes(const EngineConfig& config) {
-  if (config.prefix_cache == PrefixCache::kOff || config.kv_reuse == KvReuse::kOff) return std::nullopt;
+  if (!has_prefixes(config)) return std::nullopt;
   std::random_device entropy;
   prefixes_ = std::make_unique<kv::PrefixIndex>(*pool_, uint64_t{entropy()} << 32 | entropy());
   size_t bytes_per_token = 0;
@@ -115,8 +134,28 @@ std::optional<kv::PrefixConfig> StepRunner::make_prefixes(const EngineConfig& co
   return kv::PrefixConfig{.index = prefixes_.get(), .clock = &clock_, .fingerprint = root_, .cost_per_byte = cost};
 }
 
+Status StepRunner::make_tiers(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix) {
+  if (!has_prefixes(config) && !(config.tiers.disk_dir.empty() && config.tiers.redis_url.empty())) {
+    LOG_WARN("the KV tiers keep cached prefixes, and prefixes are not cached: they are not used");
+  }
+  if (!has_tiers(config)) return {};
+  const KvTiers::Memory memory{*pool_, *prefixes_, *store_, clock_};
+  TRY_ASSIGN(tiers_, KvTiers::open(config.tiers, memory, wake_));
+  prefix->tiering = &tiers_->tiering();
+  return {};
+}
+
+bool StepRunner::is_storing() {
+  if (!tiers_) return false;
+  std::vector<kv::TicketId> tickets;
+  tiers_->tiering().take_completed(tickets);
+  for (const kv::TicketId ticket : tickets) scheduler_->complete(ticket);
+  return tiers_->is_storing();
+}
+
 bool StepRunner::step(LogitsReader& reader) {
   const int64_t begin_us = clock_.now_us();
+  if (tiers_) tiers_->poll();
   scheduler_->next_step(plan_);
   if (plan_.empty()) return false;
   const weights::ModelConfig& config = model_->config();
@@ -154,6 +193,7 @@ bool StepRunner::step(LogitsReader& reader) {
     const bool decode = rows.n_tokens == 1 && rows.sampling == sched::Sampling::kLastRow;
     (decode ? record_.decode_rows : record_.prefill_rows) += rows.n_tokens;
   }
+  if (tiers_) tiers_->measure(plan_.model, record_);
   return true;
 }
 

@@ -3,6 +3,7 @@
 // Owns: everything a step needs.     Threads: one, which becomes compute worker 0; stats from any.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include "engine/batch_builder.h"
 #include "engine/config.h"
 #include "engine/executor.h"
+#include "engine/kv_tiers.h"
 #include "engine/records.h"
 #include "kv/cache.h"
 #include "models/model.h"
@@ -34,39 +36,47 @@ class LogitsReader {
 
 class StepRunner {
  public:
-  // Loads the model and sizes its cache (memory_plan.h).
-  static Result<std::unique_ptr<StepRunner>> create(const EngineConfig& config, const Clock& clock);
+  // Loads the model and sizes its cache (memory_plan.h). `wake`: by the tiers' threads, when step() may do something again.
+  static Result<std::unique_ptr<StepRunner>> create(
+      const EngineConfig& config, const Clock& clock, std::function<void()> wake = [] {});
 
   // Plans, computes and commits one step; false if there was nothing to compute. plan() then says what was planned, preempted and ended.
   bool step(LogitsReader& reader);
   const sched::StepPlan& plan() const { return plan_; }
   const StepRecord& record() const { return record_; }
+  // Fetches what the tiers have finished. True: blocks are still on their way to one.
+  bool is_storing();
 
   sched::Scheduler& scheduler() { return *scheduler_; }
   const sched::Scheduler& scheduler() const { return *scheduler_; }
   const kv::BlockPool& pool() const { return *pool_; }
   const kv::Cache& cache() const { return *cache_; }
   kv::PrefixIndex* prefixes() { return prefixes_.get(); }  // null: off
+  KvTiers* tiers() const { return tiers_.get(); }          // null: none
   const models::Model& model() const { return *model_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
   kv::ModelId model_id() const { return kv::ModelId(0); }
 
  private:
-  explicit StepRunner(const Clock& clock) : clock_(clock) {}
+  StepRunner(const Clock& clock, std::function<void()> wake) : clock_(clock), wake_(std::move(wake)) {}
   Status load(const EngineConfig& config);
   Status make_cache(const EngineConfig& config);
   std::optional<kv::PrefixConfig> make_prefixes(const EngineConfig& config);
+  Status make_tiers(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix);
 
   const Clock& clock_;
+  std::function<void()> wake_;
   const kernels::KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<models::Model> model_;
-  Hash128 root_;  // model_root.h
+  Hash128 root_;                  // model_root.h
+  std::vector<FileStamp> files_;  // the model's, where tiers need them
   std::unique_ptr<kv::BlockPool> pool_;
   std::unique_ptr<kv::PrefixIndex> prefixes_;  // null: off
-  std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<BlockStore> store_;
+  std::unique_ptr<KvTiers> tiers_;  // null: none
+  std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<Executor> executor_;
   sched::Fcfs policy_;
   std::unique_ptr<sched::Scheduler> scheduler_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kv/tiering.h"
 
 namespace pagoda::kv {
 namespace {
@@ -32,6 +33,7 @@ Cache::Cache(BlockPool& pool, ModelId model, std::span<const GroupSpec> groups,
   PrefixOwner owner{.groups = {}, .cost_per_byte = prefix_.cost_per_byte};
   for (const Group& group : groups_) owner.groups.push_back({group.size_class, group.spec.window_tokens});
   prefix_owner_ = prefix_.index->add_owner(std::move(owner));
+  if (prefix_.tiering != nullptr) register_tiers();
 }
 
 // The most blocks of a group that a sequence holds at once on its way to n_tokens, in chunks of at most max_chunk.
@@ -76,6 +78,13 @@ Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32
       return WaitOn{*found.wait_for, prefix_.clock->now_us() + prefix_.flight_wait_us, WaitOn::For::kRows};
     }
     hold_donor(found.donor);  // all hits first, then what is new: it must not be evicted to make room for its own copy
+    if (prefix_.tiering != nullptr) {
+      if (const std::optional<WaitOn> load = load_more(lease, token_ids, found.miss)) {
+        drop_donor(found.donor);
+        if (lease.n_written() == 0) release(lease);
+        return *load;
+      }
+    }
   }
   const auto end = [&] { return std::min(lease.n_written() + found.n_copied + n_new, n_known); };
   bool has_room = make_room(lease, end());
@@ -157,6 +166,7 @@ void Cache::commit(KvLease& lease, int32_t n) {
   for (size_t b = sealed_before; b < sealed; ++b) {
     for (const BlockTable& table : lease.tables_) pool_.seal(table.blocks[b]);
     if (has_prefixes()) register_block(lease, b);
+    if (prefix_.tiering != nullptr) store_block(lease, b);
   }
   if (has_prefixes() && sealed > sealed_before) {
     close_flight(lease);
@@ -202,6 +212,7 @@ void Cache::release(KvLease& lease) {
   if (lease.root_ != kNoNode) {
     close_flight(lease);
     mark_replay(lease, lease.path_.size(), 0);  // the end of a turn
+    if (prefix_.tiering != nullptr) store_again(lease);
   }
   for (uint32_t g = 0; g < lease.tables_.size(); ++g) {
     BlockTable& table = lease.tables_[g];
@@ -213,11 +224,14 @@ void Cache::release(KvLease& lease) {
   lease.root_ = kNoNode;
   lease.path_.clear();
   lease.token_ids_.clear();
+  lease.tiers_.keys.clear();
+  if (lease.n_committed_ > 0) lease.tiers_ = {};
   lease.n_committed_ = lease.n_prompt_ = 0;
 }
 
 void Cache::take_completed(std::vector<TicketId>& tickets) {
   if (has_prefixes()) prefix_.index->in_flight().take_completed(tickets);
+  if (prefix_.tiering != nullptr) prefix_.tiering->take_completed(tickets);
 }
 
 Status Cache::check_lease(const KvLease& lease) const {
@@ -263,6 +277,13 @@ Status Cache::check_integrity(std::span<const KvLease* const> leases) const {
     }
   }
   if (has_prefixes()) TRY(check_holders(leases));
+  if (prefix_.tiering != nullptr) {
+    TRY(prefix_.tiering->check_integrity());
+    prefix_.tiering->for_each_block(model_, [&](GroupId group, BlockId block) {
+      ++refs[block.value];
+      ++n_blocks[group.value];
+    });
+  }
   for (const auto& [block, count] : refs) {
     if (pool_.refs(BlockId{block}) != count) {
       return fail(ErrorCode::kInternal, "block {}: {} holders, {} counted", block, count, pool_.refs(BlockId{block}));

@@ -47,6 +47,8 @@ enum class MissReason : uint8_t {
   kEvicted,   // one stood there lately
   kWindow,    // more was cached, but not the window that its next token would see
   kOptedOut,  // PrefixReuse::kNone
+  kLoadSlow,  // a tier has it, but computing is faster, or was by the time it did not come
+  kChecksum,  // a tier had it, but not the bytes that were stored
 };
 
 // The blocks are there; ops were appended to the caller's list.
@@ -69,6 +71,8 @@ struct NoSpace {
 };
 using Admission = std::variant<Granted, WaitOn, NoSpace>;
 
+class Tiering;  // tiering.h
+
 // Lets a cache find and keep prefixes.
 struct PrefixConfig {
   PrefixIndex* index = nullptr;  // of the same pool
@@ -76,6 +80,7 @@ struct PrefixConfig {
   Hash128 fingerprint{};  // of all that decides a block's bytes besides its tokens: file, arithmetic, layout, formats
   double cost_per_byte = 1;            // PrefixOwner
   int64_t flight_wait_us = 2'000'000;  // the longest wait for another lease's next block
+  Tiering* tiering = nullptr;          // of the same pool and index; null: RAM is all there is
 };
 
 class Cache {
@@ -116,6 +121,9 @@ class Cache {
   void rollback(KvLease& lease, int32_t n);
   // Returns every block. The lease may be used again, from position 0.
   void release(KvLease& lease);
+
+  // Memory that nobody holds is being filled, and will be cached or free by itself: a ticket completes then.
+  bool is_loading() const;
 
   // Appends the tickets that completed since the last call.
   void take_completed(std::vector<TicketId>& tickets);
@@ -163,9 +171,19 @@ class Cache {
   void register_block(KvLease& lease, size_t block);
   void open_flight(KvLease& lease, std::span<const TokenId> token_ids);
   void close_flight(KvLease& lease);
-  void mark_replay(const KvLease& lease, size_t n_blocks, size_t n_extra);
-  void mark_prompt_replays(const KvLease& lease, size_t n_before);
+  void mark_replay(KvLease& lease, size_t n_blocks, size_t n_extra);
+  void mark_prompt_replays(KvLease& lease, size_t n_before);
   void pass_dropped(KvLease& lease);
+
+  // cache_tiers.cc
+  void register_tiers();
+  std::span<const TierKey> tier_keys(KvLease& lease) const;
+  void store_block(KvLease& lease, size_t block);
+  void store_block(KvLease& lease, size_t block, GroupId group);
+  void store_again(KvLease& lease);
+  std::optional<WaitOn> load_more(KvLease& lease, std::span<const TokenId> token_ids, MissReason& miss);
+  void count_restored(KvLease& lease) const;
+
   Status check_lease(const KvLease& lease) const;
   Status check_path(const KvLease& lease) const;
   Status check_holders(std::span<const KvLease* const> leases) const;

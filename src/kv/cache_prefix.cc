@@ -160,6 +160,7 @@ void Cache::take_hits(KvLease& lease, const Match& match, std::span<const TokenI
       lease.tables_[g].blocks.push_back(is_seen ? index.block(found_[i], GroupId(g)) : kNoBlock);
     }
   }
+  if (prefix_.tiering != nullptr) count_restored(lease);
   for (const NodeId id : found_) {
     index.hit(id);
     step_to(lease, id);
@@ -242,19 +243,21 @@ void Cache::close_flight(KvLease& lease) {
 }
 
 // The windows that a token at 32 n_blocks would see, and n_extra blocks more, stay for a later hit there.
-void Cache::mark_replay(const KvLease& lease, size_t n_blocks, size_t n_extra) {
+void Cache::mark_replay(KvLease& lease, size_t n_blocks, size_t n_extra) {
   const auto n_tokens = static_cast<int32_t>(n_blocks) * kBlockTokens;
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     const int32_t window = groups_[g].spec.window_tokens;
     if (window == 0) continue;
     const size_t first = blocks_out_of_window(window, n_tokens);
     for (size_t b = first - std::min(first, n_extra); b < n_blocks; ++b) {
+      const bool is_new = !prefix_.index->is_replay(lease.path_[b], GroupId(g));
       prefix_.index->mark_replay(lease.path_[b], GroupId(g));
+      if (prefix_.tiering != nullptr && is_new) store_block(lease, b, GroupId(g));
     }
   }
 }
 
-void Cache::mark_prompt_replays(const KvLease& lease, size_t n_before) {
+void Cache::mark_prompt_replays(KvLease& lease, size_t n_before) {
   const auto n_prompt = static_cast<size_t>(lease.n_prompt_ / kBlockTokens);
   for (size_t n = n_before + 1; n <= std::min(n_prompt, lease.path_.size()); ++n) {
     if (n == n_prompt || n % (kReplayTokens / kBlockTokens) == 0) mark_replay(lease, n, 1);

@@ -8,6 +8,7 @@
 // Move-only. Destroying or overwriting one that still holds blocks is a bug -> CHECK: Cache::release it first.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,6 +20,8 @@
 #include "base/token_id.h"
 #include "kv/block_table.h"
 #include "kv/ids.h"
+#include "kv/tier.h"
+#include "kv/tiering_stats.h"
 
 namespace pagoda::kv {
 
@@ -29,6 +32,16 @@ enum class Patience : uint8_t { kMayWait, kNever };
 enum class PrefixReuse : uint8_t {
   kMatch,
   kNone,  // computes all of them: the logits of every prompt position are wanted. Its blocks serve others all the same
+};
+
+// What a lease knows of the tiers. Empty where there are none.
+struct LeaseTiers {
+  std::vector<TierKey> keys;  // of the namespace's root, then of the path's blocks; made when first wanted
+  std::optional<size_t>
+      load_from;  // the blocks it held when it last waited for a load: if they are still all, it brought nothing
+  bool was_stuck = false;  // that was so: tiers without an index are not asked again
+  std::array<int32_t, kMaxTiers>
+      restored_tokens{};  // taken over from blocks that were loaded and not used since, by tier
 };
 
 class KvLease {
@@ -49,6 +62,7 @@ class KvLease {
     root_ = std::exchange(other.root_, kNoNode);
     n_prompt_ = std::exchange(other.n_prompt_, 0);
     flight_ = std::exchange(other.flight_, std::nullopt);
+    tiers_ = std::exchange(other.tiers_, {});
     return *this;
   }
   KvLease(const KvLease&) = delete;
@@ -66,6 +80,8 @@ class KvLease {
     return group.value < tables_.size() ? std::span<const BlockId>(tables_[group.value].blocks)
                                         : std::span<const BlockId>();
   }
+  // Tokens that came from a tier, since it was last empty.
+  const std::array<int32_t, kMaxTiers>& restored_tokens() const { return tiers_.restored_tokens; }
   // Whether it holds memory, or a place in the prefix index.
   bool holds_blocks() const {
     if (root_ != kNoNode) return true;
@@ -91,6 +107,7 @@ class KvLease {
   NodeId root_ = kNoNode;
   int32_t n_prompt_ = 0;           // tokens known at the first admit: their end is a replay point
   std::optional<Hash128> flight_;  // the block it computes for others too (in_flight.h)
+  LeaseTiers tiers_;
 };
 
 }  // namespace pagoda::kv

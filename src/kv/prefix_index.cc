@@ -92,7 +92,9 @@ NodeId PrefixIndex::add(const Hash128& key, NodeId parent, BlockTokens tokens, s
   node(id).last_use = pool_.now();
   ++owner_of(id).n_nodes;
   refresh(parent);
-  for (uint32_t g = 0; g < blocks.size(); ++g) attach(id, GroupId(g), blocks[g]);
+  for (uint32_t g = 0; g < blocks.size(); ++g) {
+    if (!blocks[g].is_none()) attach(id, GroupId(g), blocks[g]);
+  }
   refresh(id);
   return id;
 }

@@ -17,7 +17,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -72,7 +74,7 @@ class PrefixIndex {
   // Whether a node with this key was evicted lately. A hint: it forgets, and may take one key for another.
   bool was_evicted(const Hash128& key) const { return evicted_[evicted_at(key)] == key.high; }
 
-  // A new child with its sealed blocks, [n_groups], each held by the caller, who stays its holder.
+  // A new child with its sealed blocks, [n_groups], each held by the caller, who stays its holder. kNoBlock where it has none of a window.
   NodeId add(const Hash128& key, NodeId parent, BlockTokens tokens, std::span<const BlockId> blocks);
   // Gives a node a block of a group where it has none; as in add().
   void attach(NodeId id, GroupId group, BlockId block);
@@ -84,8 +86,16 @@ class PrefixIndex {
 
   // Window groups: the node's block belongs to a replay point, and stays when its holders leave it behind.
   void mark_replay(NodeId id, GroupId group);
+  bool is_replay(NodeId id, GroupId group) const { return (trie_.node(id).replay_groups >> group.value & 1) != 0; }
   // A holder went past it: the block goes, unless it belongs to a replay point or has holders.
   void pass(NodeId id, GroupId group);
+
+  // The tier that the node's blocks came from, until somebody takes note of it.
+  void set_origin(NodeId id, size_t tier) { node(id).origin = static_cast<uint8_t>(tier + 1); }
+  std::optional<size_t> take_origin(NodeId id) {
+    const size_t origin = std::exchange(node(id).origin, uint8_t{0});
+    return origin == 0 ? std::nullopt : std::optional(origin - 1);
+  }
 
   // Evicts until `needs` can be allocated. False, with nothing evicted, if that is not enough. Pinned nodes and held blocks stay.
   bool make_room(std::span<const BlockNeed> needs);

@@ -50,6 +50,7 @@ struct alignas(64) PrefixNode {
   uint8_t n_hits = 0;
   uint8_t replay_groups = 0;  // bit g: group g's block belongs to a replay point
   Segment segment = Segment::kProbation;
+  uint8_t origin = 0;  // the tier its blocks came from, plus 1; 0: computed, or used since
 };
 static_assert(sizeof(PrefixNode) == 256);
 

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "kv/cache.h"
+#include "kv/tiering.h"
 
 namespace pagoda::kv {
 
@@ -23,13 +24,40 @@ namespace pagoda::kv {
 
 inline constexpr size_t kSlotBytes = 8;  // a token's K and V: the smallest block has 256 bytes
 
+// The arena of a PrefixWorld, for tiers.
+class WorldIo final : public BlockIo {
+ public:
+  explicit WorldIo(std::vector<std::byte>& arena) : arena_(arena) {}
+  void copy_out(ModelId, GroupId, BlockId block, std::span<std::byte> to) const override {
+    std::memcpy(to.data(), at(block, to.size()), to.size());
+  }
+  void copy_in(ModelId, GroupId, BlockId block, std::span<const std::byte> from) override {
+    std::memcpy(at(block, from.size()), from.data(), from.size());
+  }
+  uint32_t checksum(ModelId, GroupId, BlockId) const override { return 0; }
+
+ private:
+  std::byte* at(BlockId block, size_t bytes) const {
+    return arena_.data() + block.extent() * 1024 + block.slot() * bytes;
+  }
+  std::vector<std::byte>& arena_;
+};
+
+enum class WithTiers { kNo, kYes };
+
 struct PrefixWorld {
   // `models`: each one's groups. Extents of 1 KiB.
-  PrefixWorld(size_t n_extents, const std::vector<std::vector<GroupSpec>>& models, PrefixTrie::HashFn hash = xxh3_128)
-      : pool({.budget_bytes = n_extents * 1024, .extent_bytes = 1024}), index(pool, 17, hash), arena(n_extents * 1024) {
+  PrefixWorld(size_t n_extents, const std::vector<std::vector<GroupSpec>>& models, PrefixTrie::HashFn hash = xxh3_128,
+              WithTiers tiers = WithTiers::kNo, const TieringConfig& config = {})
+      : pool({.budget_bytes = n_extents * 1024, .extent_bytes = 1024}),
+        index(pool, 17, hash),
+        arena(n_extents * 1024),
+        io(arena) {
+    if (tiers == WithTiers::kYes) tiering = std::make_unique<Tiering>(pool, index, io, clock, config);
     for (uint32_t m = 0; m < models.size(); ++m) {
-      caches.push_back(
-          std::make_unique<Cache>(pool, ModelId(m), models[m], PrefixConfig{.index = &index, .clock = &clock}));
+      caches.push_back(std::make_unique<Cache>(
+          pool, ModelId(m), models[m], PrefixConfig{.index = &index, .clock = &clock, .tiering = tiering.get()}));
+      if (tiering) tiering->set_identity(ModelId(m), Sha256{std::byte(m + 1)});
     }
   }
 
@@ -112,6 +140,8 @@ struct PrefixWorld {
   BlockPool pool;
   PrefixIndex index;
   std::vector<std::byte> arena;
+  WorldIo io;
+  std::unique_ptr<Tiering> tiering;  // null: none. Tests give it its stores
   std::vector<std::unique_ptr<Cache>> caches;
   std::vector<BlockOp> ops;
 };

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "kv/block_io.h"
 #include "kv/cache.h"
 #include "sched/scheduler.h"
 
@@ -42,7 +43,7 @@ inline std::vector<TokenId> expected_tokens(std::span<const TokenId> prompt, int
   return tokens;
 }
 
-class FakeExecutor {
+class FakeExecutor final : public kv::BlockIo {
  public:
   static constexpr size_t kSlotBytes = 8;  // a token's K and V: the smallest block has 256 bytes
 
@@ -69,6 +70,14 @@ class FakeExecutor {
               : StepOutcome{StepOutcome::Kind::kSampled, sample(cache, *seq, rows.first_position + rows.n_tokens)});
     }
   }
+
+  void copy_out(kv::ModelId, kv::GroupId, kv::BlockId block, std::span<std::byte> to) const override {
+    std::memcpy(to.data(), arena_.data() + block.extent() * extent_bytes_ + block.slot() * to.size(), to.size());
+  }
+  void copy_in(kv::ModelId, kv::GroupId, kv::BlockId block, std::span<const std::byte> from) override {
+    std::memcpy(arena_.data() + block.extent() * extent_bytes_ + block.slot() * from.size(), from.data(), from.size());
+  }
+  uint32_t checksum(kv::ModelId, kv::GroupId, kv::BlockId) const override { return 0; }
 
  private:
   struct Stored {

@@ -145,6 +145,11 @@ Scheduler::Grant Scheduler::grant(ModelLine& line, Sequence& seq, int32_t n_toke
 // scattered, as hits do, and leave no whole extent to another group.
 Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan) {
   Sequence* victim = last_holder(seq);
+  // What is being loaded is nobody's, and comes free or cached when it has come: next_step is asked again then.
+  if (!victim && find_line(seq.model())->cache->is_loading()) {
+    block(seq);
+    return Room::kNone;
+  }
   if (!victim && n_tokens > 1) {
     n_tokens /= 2;
     return Room::kAskAgain;

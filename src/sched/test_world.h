@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kv/tiering.h"
 #include "sched/fake_executor.h"
 #include "sched/scheduler.h"
 
@@ -58,7 +59,7 @@ class WaitingCache final : public kv::Cache {
   std::map<int32_t, int32_t> scattered_at;
 };
 
-enum class Prefixes { kOff, kOn };
+enum class Prefixes { kOff, kOn, kTiered };
 
 // Two models over one pool: model 0 has a full and a window group, model 1 a full one. Extents of 1 KiB hold 4, 3 and 2 blocks.
 struct World {
@@ -68,13 +69,20 @@ struct World {
         scheduler(config, clock, policy),
         executor(pool) {
     std::optional<kv::PrefixConfig> prefix;
-    if (prefixes == Prefixes::kOn) prefix = {.index = &index, .clock = &clock};
+    if (prefixes != Prefixes::kOff) prefix = {.index = &index, .clock = &clock};
+    if (prefixes == Prefixes::kTiered) {
+      tiering = std::make_unique<kv::Tiering>(pool, index, executor, clock);
+      prefix->tiering = tiering.get();
+    }
     caches.push_back(std::make_unique<WaitingCache>(
         pool, kModel, std::vector<kv::GroupSpec>{{.block_bytes = 256}, {.block_bytes = 320, .window_tokens = 40}},
         prefix));
     caches.push_back(
         std::make_unique<WaitingCache>(pool, kOther, std::vector<kv::GroupSpec>{{.block_bytes = 512}}, prefix));
-    for (auto& cache : caches) scheduler.add_model(*cache);
+    for (auto& cache : caches) {
+      scheduler.add_model(*cache);
+      if (tiering) tiering->set_identity(cache->model(), Sha256{std::byte(cache->model().value + 1)});
+    }
   }
 
   Status submit(int id, int n_prompt, int n_wanted, kv::ModelId model = kModel) {
@@ -163,6 +171,7 @@ struct World {
   kv::PrefixIndex index;
   FakeClock clock;
   Fcfs policy;
+  std::unique_ptr<kv::Tiering> tiering;  // null: none. Tests give it its stores
   std::vector<std::unique_ptr<WaitingCache>> caches;
   Scheduler scheduler;
   FakeExecutor executor;

@@ -90,6 +90,7 @@ class Gguf {
   size_t n_parts() const { return parts_.size(); }
   size_t file_bytes() const;  // of all parts
   const std::string& name() const { return parts_.front().name; }
+  const std::string& part_name(size_t part) const { return parts_[part].name; }
 
   // Metadata in file order, from the first part.
   std::span<const GgufEntry> metadata() const { return metadata_; }

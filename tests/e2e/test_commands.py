@@ -60,6 +60,7 @@ def test_options_page_is_current(pagoda):
         (["run", "MODEL", "hi", "--top-p", "1.5"], "--top-p"),
         (["run", "MODEL", "hi", "--kv-format", "q3"], "--kv-format"),
         (["run", "MODEL", "hi", "--kv-memory", "lots"], "--kv-memory"),
+        (["run", "MODEL", "hi", "--kv-disk", "kv", "--kv-disk-size", "0"], "--kv-disk-size"),
         (["run", "MODEL", "hi", "--isa", "sse"], "--isa"),
         (["run", "MODEL", "hi", "--arithmetic", "int3"], "--arithmetic"),
         (["run", "MODEL", "hi", "--chat-template", "nowhere.jinja"], "--chat-template"),

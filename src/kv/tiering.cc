@@ -1,0 +1,175 @@
+#include "kv/tiering.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace pagoda::kv {
+
+Tiering::Tiering(BlockPool& pool, PrefixIndex& index, BlockIo& arena, const Clock& clock, const TieringConfig& config)
+    : pool_(pool), index_(index), clock_(clock), config_(config), staging_(arena, config.staging_bytes) {}
+
+// After the stores are closed nobody writes the blocks any more.
+Tiering::~Tiering() {
+  stores_.clear();
+  for (Load& load : loads_) {
+    for (Piece& piece : load.pieces) {
+      if (piece.state != Piece::State::kGone) pool_.unref(piece.dest);
+    }
+  }
+}
+
+void Tiering::add_store(std::unique_ptr<TierStore> store) {
+  CHECK(store && stores_.size() < kMaxTiers);
+  stores_.push_back({.store = std::move(store), .read_us = clock_.now_us()});
+}
+
+void Tiering::add_model(TierModel model) {
+  CHECK(!model.groups.empty() && model.groups.size() <= kMaxGroups);
+  const ModelId id = model.model;
+  const bool is_new = models_.try_emplace(id, Model{.spec = std::move(model), .identity = {}}).second;
+  CHECK(is_new);
+}
+
+void Tiering::set_identity(ModelId model, const Sha256& identity) { models_.at(model).identity = identity; }
+
+TierKey Tiering::root_key(ModelId model, const CacheNamespace& cache_namespace) const {
+  const std::optional<Sha256>& identity = models_.at(model).identity;
+  CHECK(identity);
+  std::array<std::byte, sizeof(Sha256) + 16> root;
+  std::byte* at = std::ranges::copy(*identity, root.data()).out;
+  for (const uint64_t word : cache_namespace.bits) {
+    for (int shift = 0; shift < 64; shift += 8) *at++ = static_cast<std::byte>(word >> shift);
+  }
+  return tier_root(root);
+}
+
+void Tiering::store(ModelId model, const TierObject& object, BlockId block) {
+  const Outcome outcome = put_where(model, object, block, [](Presence p) { return p != Presence::kYes; });
+  if (outcome != Outcome::kRefused) return;
+  ++stats_.unstored_blocks;
+  publish();
+}
+
+void Tiering::store_again(ModelId model, const TierObject& object, BlockId block) {
+  put_where(model, object, block, [](Presence p) { return p == Presence::kNo; });
+}
+
+Tiering::Outcome Tiering::put_where(ModelId model, const TierObject& object, BlockId block,
+                                    const std::function<bool(Presence)>& lacks) {
+  const Model& known = models_.at(model);
+  if (!known.identity || storing_.contains(object)) return Outcome::kNotWanted;
+  const auto wants = [&](const Store& store) { return lacks(store.store->presence(object)); };
+  if (std::ranges::none_of(stores_, wants)) return Outcome::kNotWanted;
+  const size_t bytes = known.block_bytes(pool_, object.group);
+  const std::optional<BlockId> staged = staging_.add(model, object.group, block, bytes);
+  auto put = std::make_shared<Put>(Put{.object = object, .staged = staged.value_or(kNoBlock), .bytes = bytes});
+  for (size_t i = 0; staged && i < stores_.size(); ++i) {
+    if (!wants(stores_[i])) continue;
+    const TicketId ticket = new_ticket();
+    if (!stores_[i].store->put(ticket, object, {model, *staged, bytes}, std::nullopt)) continue;
+    ++put->n_open;
+    puts_.emplace(ticket, put);
+  }
+  if (put->n_open == 0) {
+    if (staged) staging_.remove(*staged);
+    return Outcome::kRefused;
+  }
+  storing_.insert(object);
+  stats_.staged_bytes = staging_.used_bytes();
+  publish();
+  return Outcome::kBegun;
+}
+
+void Tiering::settle_put(TicketId ticket, TierOutcome outcome) {
+  const auto at = puts_.find(ticket);
+  CHECK(at != puts_.end());
+  const std::shared_ptr<Put> put = std::move(at->second);
+  puts_.erase(at);
+  put->is_stored |= outcome == TierOutcome::kDone;
+  if (--put->n_open > 0) return;
+  staging_.remove(put->staged);
+  storing_.erase(put->object);
+  stats_.stored_blocks += put->is_stored ? 1 : 0;
+  stats_.stored_bytes += put->is_stored ? put->bytes : 0;
+  stats_.unstored_blocks += put->is_stored ? 0 : 1;
+  stats_.staged_bytes = staging_.used_bytes();
+}
+
+void Tiering::take_completed(std::vector<TicketId>& tickets) {
+  bool is_new = false;
+  for (size_t i = 0; i < stores_.size(); ++i) {
+    done_.clear();
+    stores_[i].store->take_done(done_);
+    for (const TierDone& done : done_) {
+      is_new = true;
+      if (done.verb == TierVerb::kPut) settle_put(done.ticket, done.outcome);
+      if (done.verb == TierVerb::kGet) settle_get(done.ticket, done.outcome);
+      if (done.verb == TierVerb::kAsk) settle_ask(i, done);
+    }
+  }
+  if (is_new) {
+    std::erase_if(loads_, [this](Load& load) { return advance(load); });
+    publish();
+  }
+  tickets.insert(tickets.end(), completed_.begin(), completed_.end());
+  completed_.clear();
+}
+
+std::optional<size_t> Tiering::take_restored(NodeId id) {
+  const std::optional<size_t> tier = index_.take_origin(id);
+  if (!tier) return std::nullopt;
+  stats_.restored_tokens[*tier] += kBlockTokens;
+  publish();
+  return tier;
+}
+
+void Tiering::for_each_block(ModelId model, const std::function<void(GroupId, BlockId)>& visit) const {
+  for (const Load& load : loads_) {
+    if (load.model->spec.model != model) continue;
+    for (const Piece& piece : load.pieces) {
+      if (piece.state != Piece::State::kGone) visit(piece.group, piece.dest);
+    }
+  }
+}
+
+Status Tiering::check_integrity() const {
+  size_t n_reading = 0, n_asks = 0;
+  std::array<size_t, kMaxTiers> by_tier{};
+  for (const Load& load : loads_) {
+    n_asks += static_cast<size_t>(load.n_asks);
+    size_t n = 0;
+    for (size_t i = 0; i < load.pieces.size(); ++i) {
+      const Piece& piece = load.pieces[i];
+      if (piece.state == Piece::State::kReading) {
+        ++n;
+        ++by_tier[piece.tier];
+      }
+      if (piece.state != Piece::State::kGone && pool_.state(piece.dest) != BlockState::kOpen) {
+        return fail(ErrorCode::kInternal, "block {} is loaded, and not open", piece.dest.value);
+      }
+      if (i < load.next_piece && piece.state != Piece::State::kGone && piece.state != Piece::State::kReading) {
+        return fail(ErrorCode::kInternal, "a piece of block {} was forgotten", piece.block);
+      }
+    }
+    if (n != load.n_reading || (load.phase == Load::Phase::kDone && n == 0)) {
+      return fail(ErrorCode::kInternal, "a load reads {} blocks, counts {}", n, load.n_reading);
+    }
+    n_reading += n;
+  }
+  for (size_t i = 0; i < stores_.size(); ++i) {
+    if (by_tier[i] != stores_[i].n_gets) return fail(ErrorCode::kInternal, "tier {}: {} gets", i, stores_[i].n_gets);
+  }
+  if (n_reading != readings_.size() || n_asks != askings_.size()) {
+    return fail(ErrorCode::kInternal, "{} readings of {}, {} asks of {}", readings_.size(), n_reading, askings_.size(),
+                n_asks);
+  }
+  if (puts_.empty() && (staging_.used_bytes() > 0 || !storing_.empty())) {
+    return fail(ErrorCode::kInternal, "{} bytes staged for nobody", staging_.used_bytes());
+  }
+  return {};
+}
+
+}  // namespace pagoda::kv

@@ -1,0 +1,55 @@
+"""Cached prefixes that outlive their process: what one finds computed by another, and that it answers the same."""
+
+import json
+
+import pytest
+
+PROMPT = " ".join(f"word{i % 37}" for i in range(120))
+
+
+@pytest.fixture
+def llama(tiny_models):
+    return tiny_models["tiny-llama"]
+
+
+def answer(pagoda, model, folder, *arguments):
+    done = pagoda.run(
+        "run", model, PROMPT, "-n", 8, "--temperature", 0, "--raw", "--json", "--kv-memory", "16M",
+        "--kv-disk", folder, "--kv-disk-size", "64M", *arguments,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_next_process_finds_them(pagoda, llama, tmp_path):
+    folder = tmp_path / "kv"
+    first, second = answer(pagoda, llama, folder), answer(pagoda, llama, folder)
+    assert first["usage"]["cached_tokens"] == 0
+    assert second["usage"]["cached_tokens"] >= 64
+    assert first["text"] == second["text"]
+    assert (folder / "kv-secret").stat().st_size == 32
+    assert (folder / "kv-secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_not_with_another_format(pagoda, llama, tmp_path):
+    answer(pagoda, llama, tmp_path)
+    assert answer(pagoda, llama, tmp_path, "--kv-format", "bf16")["usage"]["cached_tokens"] == 0
+
+
+def test_damaged_files_change_no_answer(pagoda, llama, tmp_path):
+    first = answer(pagoda, llama, tmp_path)
+    for segment in tmp_path.glob("*.seg"):
+        data = bytearray(segment.read_bytes())
+        for at in range(len(data) // 8, len(data), 997):
+            data[at] ^= 0x10
+        segment.write_bytes(data)
+    assert answer(pagoda, llama, tmp_path)["text"] == first["text"]
+
+
+def test_a_redis_that_is_not_there(pagoda, llama):
+    plain = pagoda.run("run", llama, PROMPT, "-n", 8, "--temperature", 0, "--raw", "--json")
+    lost = pagoda.run(
+        "run", llama, PROMPT, "-n", 8, "--temperature", 0, "--raw", "--json", "--kv-redis", "redis://127.0.0.1:1"
+    )
+    assert lost.returncode == 0, lost.stderr
+    assert json.loads(lost.stdout)["text"] == json.loads(plain.stdout)["text"]
