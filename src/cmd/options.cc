@@ -1,3 +1,5 @@
+// Long: option_table is one list of every option, and a list cut in two is harder to search.
+
 #include "cmd/options.h"
 
 #include <toml++/toml.h>
@@ -173,6 +175,8 @@ const std::vector<OptionSpec>& option_table() {
        "share "
        "prefixes share it (default: kv-secret in the --kv-disk folder, else new each time)",
        value(&Options::kv_secret, "FILE")},
+      {"--explain", kServes, "off: no report of what each request found cached, and no hit rates at other budgets",
+       choice(&Options::explain, {"on", "off"})},
       {"--step-tokens", kComputes, "Rows computed together in one step, at most (default 256)",
        number(&Options::step_tokens, 16, 8192)},
       {"--chunk", kComputes, "Tokens of one prefill chunk, at most (default: what the step has left)",
@@ -456,6 +460,7 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   config.kv_reuse = options.kv_cache == "on" ? engine::KvReuse::kOn : engine::KvReuse::kOff;
   config.prefix_cache = options.prefix_cache == "on" ? engine::PrefixCache::kOn : engine::PrefixCache::kOff;
   config.context_policy.kind = *engine::parse_context_policy(options.context_policy);
+  config.explain = options.explain == "on" ? engine::Explain::kOn : engine::Explain::kOff;
   if (options.context_tokens > 0) config.context_tokens = options.context_tokens;
   if (options.kv_memory != "auto") {
     TRY_ASSIGN(config.kv_memory_bytes, named("--kv-memory", parse_bytes(options.kv_memory)));

@@ -36,6 +36,7 @@ struct Options {
   std::string kv_redis;            // URL
   int kv_redis_ttl_seconds = 0;
   std::string kv_secret;  // file
+  std::string explain = "on";
   int step_tokens = 256;
   int chunk_tokens = 0;
   int max_queued = 512;
@@ -76,7 +77,6 @@ struct Options {
 
   // plan
   std::string memory;  // empty: what is free
-  std::string kv_disk_size;
   std::string weights;
   int users = 0;
   float bandwidth = 0;  // GB/s; 0: measured

@@ -36,6 +36,7 @@ Status serve(const Options& options) {
   serving.host = options.host;
   serving.port = options.port;
   serving.model_names = options.strict_model ? serve::ModelNames::kStrict : serve::ModelNames::kAny;
+  serving.reports = config.explain == engine::Explain::kOn ? serve::CacheReporting::kOn : serve::CacheReporting::kOff;
   serving.cors_origin = options.cors_origin;
   serving.version = kVersion;
   TRY_ASSIGN(const auto server, serve::Server::create(*engine, serving));

@@ -24,6 +24,8 @@ struct TierConfig {
   std::filesystem::path secret{};       // file (secret.h); empty: one in disk_dir, or a random one for this process
 };
 
+enum class Explain : uint8_t { kOn, kOff };  // off: no cache reports, no reuse distances
+
 struct EngineConfig {
   std::filesystem::path model_path;
   std::string served_name;    // empty: the file's name without .gguf
@@ -33,14 +35,15 @@ struct EngineConfig {
   std::string kv_format = "auto";  // auto | q8 | bf16
   KvReuse kv_reuse = KvReuse::kOn;
   PrefixCache prefix_cache = PrefixCache::kOn;  // without effect where kv_reuse is off
-  std::optional<int> context_tokens;            // none: the trained context, or what memory allows
-  std::optional<uint64_t> kv_memory_bytes;      // none: a quarter of available memory, at most 16 full contexts
-  TierConfig tiers;                             // without effect where prefixes are not cached
-  int n_threads = 0;                            // 0: the cores this process may use
-  int step_tokens = 256;                        // rows of one step at most
-  int chunk_tokens = 0;                         // rows of one prefill chunk at most; 0: what the step has left
-  int max_queued = 512;                         // waiting requests; more are refused as overloaded
-  ContextPolicy context_policy{};               // of requests that name none
+  Explain explain = Explain::kOn;
+  std::optional<int> context_tokens;        // none: the trained context, or what memory allows
+  std::optional<uint64_t> kv_memory_bytes;  // none: a quarter of available memory, at most 16 full contexts
+  TierConfig tiers;                         // without effect where prefixes are not cached
+  int n_threads = 0;                        // 0: the cores this process may use
+  int step_tokens = 256;                    // rows of one step at most
+  int chunk_tokens = 0;                     // rows of one prefill chunk at most; 0: what the step has left
+  int max_queued = 512;                     // waiting requests; more are refused as overloaded
+  ContextPolicy context_policy{};           // of requests that name none
 };
 
 }  // namespace pagoda::engine

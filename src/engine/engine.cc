@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <deque>
 #include <thread>
 #include <unordered_map>
 #include <variant>
@@ -28,7 +29,10 @@ struct SubmitMessage {
 struct CancelMessage {
   RequestId id;
 };
-using Message = std::variant<SubmitMessage, CancelMessage>;
+struct AskMessage {
+  std::function<void()> answer;
+};
+using Message = std::variant<SubmitMessage, CancelMessage, AskMessage>;
 
 RequestRecord::Outcome outcome_of(FinishReason reason) {
   switch (reason) {
@@ -56,14 +60,15 @@ sched::FinishReason sched_reason(FinishReason reason) {
 class EngineImpl final : public Engine, private LogitsReader {
  public:
   EngineImpl(std::unique_ptr<StepRunner> runner, ServedModel served, std::shared_ptr<WakeEvent> wake,
-             const Secret& secret, size_t max_queued)
-      : runner_(std::move(runner)),
+             const Secret& secret, const EngineConfig& config)
+      : explain_(config.explain),
+        runner_(std::move(runner)),
         served_(std::move(served)),
         sampler_(runner_->kernels()),
         secret_(secret),
         mailbox_(std::move(wake)),
         intake_(std::make_unique<Intake>(
-            served_, kIntakeWorkers, max_queued,
+            served_, kIntakeWorkers, static_cast<size_t>(config.max_queued),
             [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
             [this](const auto& active, Error error) { refuse(*active, std::move(error)); })) {}
 
@@ -88,6 +93,8 @@ class EngineImpl final : public Engine, private LogitsReader {
     auto active = std::make_shared<ActiveRequest>();
     request.id = RequestId(next_id_.fetch_add(1));
     request.arrival_us = clock_.now_us();
+    active->explain = explain_;
+    if (const KvTiers* tiers = runner_->tiers()) active->tier_names = tiers->names();
     active->record.id = request.id;
     active->record.arrival_us = request.arrival_us;
     active->request = std::move(request);
@@ -140,6 +147,13 @@ class EngineImpl final : public Engine, private LogitsReader {
             .tiers = tiers ? tiers->report() : std::vector<TierReport>()};
   }
 
+  void ask_kv(std::function<void(kv::Account)> reply) override {
+    mailbox_.send(AskMessage{[this, reply = std::move(reply)] { reply(runner_->account()); }});
+  }
+  void ask_kv_blocks(uint64_t page, std::function<void(kv::BlockMapPage)> reply) override {
+    mailbox_.send(AskMessage{[this, page, reply = std::move(reply)] { reply(runner_->block_map_page(page)); }});
+  }
+
   Records& records() override { return records_; }
 
  private:
@@ -150,13 +164,20 @@ class EngineImpl final : public Engine, private LogitsReader {
       mailbox_.take(messages);
       for (Message& message : messages) {
         std::visit(Overloaded{[this](SubmitMessage& m) { start_request(std::move(m.active)); },
-                              [this](CancelMessage& m) { cancel_request(m.id); }},
+                              [this](CancelMessage& m) { cancel_request(m.id); },
+                              [this](AskMessage& m) { asked_.push_back(std::move(m.answer)); }},
                    message);
+      }
+      // One a turn: whoever asks often waits, the streams do not.
+      const bool answers = !asked_.empty();
+      if (answers) {
+        asked_.front()();
+        asked_.pop_front();
       }
       const bool stepped = runner_->step(*this);
       end_planned();
       if (stepped) records_.steps.push(runner_->record());
-      if (stepped || !messages.empty()) continue;
+      if (stepped || answers || !messages.empty()) continue;
       std::optional<int64_t> timeout_us;
       if (const auto wake = runner_->scheduler().wake_us()) timeout_us = std::max<int64_t>(0, *wake - clock_.now_us());
       mailbox_.wait(timeout_us);
@@ -179,6 +200,8 @@ class EngineImpl final : public Engine, private LogitsReader {
       spec.id = sched::SeqId(next_seq_++);
       spec.model = runner_->model_id();
       spec.cache_namespace = cache_namespace(secret_, active->request.tenant, active->request.cache_salt);
+      spec.open_namespace = active->request.cache_salt.empty() ? spec.cache_namespace
+                                                               : cache_namespace(secret_, active->request.tenant, {});
       spec.prompt = active->prompt;
       spec.prompt_logits = active->request.prompt_logprobs ? sched::PromptLogits::kAll : sched::PromptLogits::kNone;
       spec.arrival_us = active->request.arrival_us;
@@ -218,7 +241,8 @@ class EngineImpl final : public Engine, private LogitsReader {
       // The other choices find what the first computes; what the request saved is what the first one found.
       if (generation.choice() != 0) continue;
       const sched::Sequence& seq = *runner_->scheduler().find(rows.seq);
-      active.usage.cached_tokens = seq.n_reused();
+      active.cache_use = seq.cache_use();
+      active.usage.cached_tokens = active.cache_use.reused_tokens;
       // What it loaded after it was preempted it had computed before.
       if (active.record.preemptions == 0)
         std::ranges::copy(seq.lease.restored_tokens(), active.record.restored_tokens.begin());
@@ -277,9 +301,14 @@ class EngineImpl final : public Engine, private LogitsReader {
   void close(ActiveRequest& active, RequestRecord::Outcome outcome) {
     active.record.finished_us = clock_.now_us();
     active.record.completion_tokens = active.usage.completion_tokens;
-    active.record.cached_tokens = active.usage.cached_tokens;
     active.record.context_edits = active.usage.context.edits;
     active.record.dropped_tokens = active.usage.context.dropped_tokens;
+    const sched::CacheUse& use = active.cache_use;
+    active.record.cached_tokens = use.reused_tokens;
+    active.record.copied_tokens = use.copied_tokens;
+    active.record.recomputed_tokens = use.recomputed_tokens;
+    active.record.waited_us = use.waited_us;
+    if (use.n_misses > 0) active.record.miss = use.misses[0].reason;
     active.record.outcome = outcome;
     const std::lock_guard lock(live_mutex_);
     records_.requests.push(active.record);
@@ -291,6 +320,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     close(active, RequestRecord::Outcome::kFailed);
   }
 
+  const Explain explain_;
   SteadyClock clock_;
   std::unique_ptr<StepRunner> runner_;
   const ServedModel served_;
@@ -307,6 +337,7 @@ class EngineImpl final : public Engine, private LogitsReader {
 
   // Engine thread only.
   std::unordered_map<sched::SeqId, std::unique_ptr<Generation>> generations_;
+  std::deque<std::function<void()>> asked_;
   uint64_t next_seq_ = 1;
 
   std::unique_ptr<Intake> intake_;  // after all that its callbacks use
@@ -333,8 +364,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   if (const uint64_t available = available_memory_bytes(); kv_bytes > available)
     LOG_WARN("KV may grow to {} bytes, but only {} are available now: lower --kv-memory", kv_bytes, available);
   if (!served.chat_template) LOG_INFO("chat is not available: {}", served.chat_template.error().to_string());
-  auto engine = std::make_unique<EngineImpl>(std::move(runner), std::move(served), wake, secret,
-                                             static_cast<size_t>(config.max_queued));
+  auto engine = std::make_unique<EngineImpl>(std::move(runner), std::move(served), wake, secret, config);
   engine->start();
   return engine;
 }

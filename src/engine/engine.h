@@ -14,6 +14,7 @@
 #include "engine/output_stream.h"
 #include "engine/records.h"
 #include "engine/request.h"
+#include "kv/accounting.h"
 #include "kv/tiering_stats.h"
 
 namespace pagoda::engine {
@@ -76,6 +77,10 @@ class Engine {
 
   virtual std::vector<ModelInfo> models() const = 0;
   virtual EngineStats stats() const = 0;
+  // What the KV memory holds, counted between two steps; ModelIds are indices of models(). `reply` runs on the engine thread and must
+  // only hand over; if the engine ends first it is dropped.
+  virtual void ask_kv(std::function<void(kv::Account)> reply) = 0;
+  virtual void ask_kv_blocks(uint64_t page, std::function<void(kv::BlockMapPage)> reply) = 0;
   // The two record rings (records.h); one consumer.
   virtual Records& records() = 0;
 };

@@ -117,6 +117,7 @@ void Generation::take(TokenId token, const SampleResult& result, Sampler& sample
   }
   if (!done) return;
   finished.usage = active_->usage;
+  finished.cache = cache_report();
   finished_ = finished.reason;
   active_->stream->push(std::move(finished));
 }
@@ -159,7 +160,16 @@ void Generation::end(FinishReason reason) {
         Delta{.choice = choice_, .text = std::move(rest), .tokens = std::exchange(unsaid_, {}), .logprobs = {}});
   }
   finished_ = reason;
-  active_->stream->push(Finished{choice_, reason, {}, std::nullopt, active_->usage});
+  active_->stream->push(Finished{choice_, reason, {}, std::nullopt, active_->usage, cache_report()});
+}
+
+std::shared_ptr<const CacheReport> Generation::cache_report() const {
+  if (active_->explain == Explain::kOff) return nullptr;
+  auto report = std::make_shared<CacheReport>(make_cache_report(active_->cache_use, active_->prompt, tokenizer_));
+  report->preemptions = active_->record.preemptions;
+  for (size_t i = 0; i < active_->tier_names.size(); ++i)
+    report->tiers.push_back({active_->tier_names[i], active_->record.restored_tokens[i]});
+  return report;
 }
 
 void Generation::name_bytes(TokenLogprob& entry) const {

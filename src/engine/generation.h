@@ -30,6 +30,9 @@ struct ActiveRequest {
   uint64_t seed = 0;
   int unfinished = 0;  // choices
   Usage usage;
+  sched::CacheUse cache_use;  // of the first choice
+  Explain explain = Explain::kOff;
+  std::span<const std::string> tier_names;  // the engine's
   RequestRecord record;
   std::atomic<bool> cancelled{false};  // set by any thread; whoever holds the request next lets it go
 };
@@ -62,6 +65,7 @@ class Generation {
   std::optional<TokenId> stop_token(TokenId token) const;
   bool may_stop() const;  // min_tokens are there
   void name_bytes(TokenLogprob& entry) const;
+  std::shared_ptr<const CacheReport> cache_report() const;
 
   std::shared_ptr<ActiveRequest> active_;
   const int choice_;

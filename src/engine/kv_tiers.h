@@ -45,6 +45,7 @@ class KvTiers {
   bool is_storing() const { return tiering_->is_storing(); }
 
   // Any thread.
+  std::span<const std::string> names() const { return names_; }  // of the tiers, the fastest first
   std::vector<TierReport> report() const;
   kv::TieringStats stats() const { return tiering_->stats(); }
 

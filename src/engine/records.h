@@ -7,6 +7,7 @@
 
 #include "base/ring.h"
 #include "engine/request.h"
+#include "kv/miss.h"
 #include "kv/tiering_stats.h"
 
 namespace pagoda::engine {
@@ -20,12 +21,16 @@ struct RequestRecord {
   int64_t first_token_us = 0;
   int64_t finished_us = 0;
   int prompt_tokens = 0;
-  int cached_tokens = 0;
+  int cached_tokens = 0;                             // of the prompt, reused
+  int copied_tokens = 0;                             // of those, by copy-on-write
   std::array<int, kv::kMaxTiers> restored_tokens{};  // of those, by tier: loaded for this request
   int completion_tokens = 0;
   int preemptions = 0;
-  int context_edits = 0;       // of a context policy
-  int64_t dropped_tokens = 0;  // by them
+  int recomputed_tokens = 0;                    // rows of positions that were there before
+  int64_t waited_us = 0;                        // for rows that other requests computed
+  kv::MissReason miss = kv::MissReason::kNone;  // of the first prompt token that was computed
+  int context_edits = 0;                        // of a context policy
+  int64_t dropped_tokens = 0;                   // by them
   enum class Outcome : uint8_t { kStop, kLength, kCancelled, kFailed } outcome = Outcome::kStop;
 };
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "base/id.h"
 #include "base/token_id.h"
+#include "engine/cache_report.h"
 
 namespace pagoda::engine {
 
@@ -144,9 +146,10 @@ struct Delta {
 struct Finished {
   int choice = 0;
   FinishReason reason = FinishReason::kStop;
-  std::string stop_string;            // the stop string that matched, if one did
-  std::optional<TokenId> stop_token;  // the stop id that was drawn, if one was
-  Usage usage;                        // so far, over all choices
+  std::string stop_string;                     // the stop string that matched, if one did
+  std::optional<TokenId> stop_token;           // the stop id that was drawn, if one was
+  Usage usage;                                 // so far, over all choices
+  std::shared_ptr<const CacheReport> cache{};  // null: not asked for
 };
 struct Failed {
   Error error;

@@ -128,10 +128,28 @@ std::optional<kv::PrefixConfig> StepRunner::make_prefixes(const EngineConfig& co
   if (!has_prefixes(config)) return std::nullopt;
   std::random_device entropy;
   prefixes_ = std::make_unique<kv::PrefixIndex>(*pool_, uint64_t{entropy()} << 32 | entropy());
-  size_t bytes_per_token = 0;
-  for (const models::AttentionGroup& group : model_->groups()) bytes_per_token += group.layout.bytes_per_token();
+  size_t bytes_per_token = 0, least_bytes = ~size_t{0};
+  for (const models::AttentionGroup& group : model_->groups()) {
+    bytes_per_token += group.layout.bytes_per_token();
+    least_bytes = std::min(least_bytes, group.layout.block_bytes);
+  }
+  if (config.explain == Explain::kOn)
+    reuse_ = std::make_unique<kv::ReuseDistance>(pool_->stats().budget_bytes, least_bytes);
   const double cost = static_cast<double>(model_->weight_bytes()) / static_cast<double>(bytes_per_token);
-  return kv::PrefixConfig{.index = prefixes_.get(), .clock = &clock_, .fingerprint = root_, .cost_per_byte = cost};
+  return kv::PrefixConfig{
+      .index = prefixes_.get(), .clock = &clock_, .fingerprint = root_, .cost_per_byte = cost, .reuse = reuse_.get()};
+}
+
+kv::Account StepRunner::account() const {
+  std::vector<const kv::KvLease*> leases;
+  scheduler_->list_leases(leases);
+  const kv::Cache* const caches[] = {cache_.get()};
+  return kv::account_of(*pool_, caches, leases);
+}
+
+kv::BlockMapPage StepRunner::block_map_page(uint64_t page) const {
+  const kv::Cache* const caches[] = {cache_.get()};
+  return kv::block_map_page(*pool_, caches, page);
 }
 
 Status StepRunner::make_tiers(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix) {

@@ -16,6 +16,7 @@
 #include "engine/executor.h"
 #include "engine/kv_tiers.h"
 #include "engine/records.h"
+#include "kv/accounting.h"
 #include "kv/cache.h"
 #include "models/model.h"
 #include "sched/scheduler.h"
@@ -53,6 +54,9 @@ class StepRunner {
   const kv::Cache& cache() const { return *cache_; }
   kv::PrefixIndex* prefixes() { return prefixes_.get(); }  // null: off
   KvTiers* tiers() const { return tiers_.get(); }          // null: none
+  // Between steps.
+  kv::Account account() const;
+  kv::BlockMapPage block_map_page(uint64_t page) const;
   const models::Model& model() const { return *model_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
@@ -74,6 +78,7 @@ class StepRunner {
   std::vector<FileStamp> files_;  // the model's, where tiers need them
   std::unique_ptr<kv::BlockPool> pool_;
   std::unique_ptr<kv::PrefixIndex> prefixes_;  // null: off
+  std::unique_ptr<kv::ReuseDistance> reuse_;   // null: off
   std::unique_ptr<BlockStore> store_;
   std::unique_ptr<KvTiers> tiers_;  // null: none
   std::unique_ptr<kv::Cache> cache_;

@@ -53,7 +53,7 @@ void Connection::drain() {
   post([self = shared_from_this()] {
     if (self->exchange_) {
       self->exchange_->set_close_after();
-    } else if (self->parser_.state() == RequestParser::State::kEmpty && self->received_.empty()) {
+    } else if (self->was_asked_ && self->parser_.state() == RequestParser::State::kEmpty && self->received_.empty()) {
       self->close();
     }
   });
@@ -129,6 +129,7 @@ void Connection::send_continue() {
 
 std::shared_ptr<Exchange> Connection::make_exchange(const HttpRequest& request) {
   using Framing = Exchange::Framing;
+  was_asked_ = true;
   Framing framing;
   framing.body = request.method == "HEAD" ? Framing::Body::kOmitted : Framing::Body::kSent;
   framing.after = request.keep_alive && !context_->draining ? Framing::After::kKeepAlive : Framing::After::kClose;

@@ -86,6 +86,7 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   bool flush_again_ = false;  // more came while writing
   bool is_resuming_ = false;  // about to look for the next request in received_
   bool keepalive_armed_ = false;
+  bool was_asked_ = false;     // a request of it was served or refused
   bool is_active_ = false;     // counted in active_requests
   bool peer_ended_ = false;    // sent its last byte
   bool is_lingering_ = false;  // answered and shut down; what still comes is thrown away

@@ -51,7 +51,8 @@ class HttpServer {
   // Calls back with SIGINT or SIGTERM, each time one comes, on an io thread. Once per process.
   virtual void watch_signals(std::function<void(int signal)> callback) = 0;
 
-  // Closes idle connections and every other one after its answer. New connections are still served, so that handlers can say 503.
+  // Closes idle connections and every other one after its answer. New connections, and those that asked nothing yet, are still served, so
+  // that handlers can say 503.
   virtual void drain() = 0;
   // Requests being received, handled or answered.
   virtual size_t active_requests() const = 0;

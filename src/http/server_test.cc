@@ -385,6 +385,18 @@ TEST_F(HttpServerTest, DrainsAndStops) {
   EXPECT_FALSE(RawClient(server_->port()).is_connected());
 }
 
+// Its first request may be on its way: a new connection that is closed without an answer looks like a dead server.
+TEST_F(HttpServerTest, DrainingAnswersAConnectionThatAskedNothingYet) {
+  start();
+  RawClient fresh(server_->port());
+  ASSERT_TRUE(eventually([&] { return fresh.is_connected(); }));
+  ask("GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");  // accepted after it
+  server_->drain();
+  fresh.send("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(fresh.read_answer(), EndsWith("hi"));
+  EXPECT_TRUE(fresh.sees_close());
+}
+
 TEST_F(HttpServerTest, StopCutsRunningRequests) {
   start();
   RawClient client(server_->port());

@@ -211,7 +211,10 @@ bool BlockPool::deal_extent(ClassId id) {
   extent.size_class = id;
   extent.n_touched = 0;
   extent.free_head = kNone;
-  if (extent.slots.size() < size_class.n_slots) extent.slots.resize(size_class.n_slots);
+  if (extent.slots.size() < size_class.n_slots) {
+    n_slots_ += size_class.n_slots - extent.slots.size();
+    extent.slots.resize(size_class.n_slots);
+  }
   link_back(size_class.room, &Extent::room, index);
   size_class.free_blocks += size_class.n_slots;
   const size_t tail_bytes = config_.extent_bytes - size_class.n_slots * size_class.block_bytes;

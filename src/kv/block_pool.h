@@ -114,6 +114,15 @@ class BlockPool {
     return classes_[size_class.value].free_blocks;
   }  // without a new extent
 
+  uint32_t slots_per_extent(ClassId size_class) const { return classes_[size_class.value].n_slots; }
+  // Whose extent it is now; its slots' states are state(BlockId::at(extent, slot)).
+  std::optional<ClassId> class_of_extent(uint32_t extent) const {
+    const ClassId id = extents_[extent].size_class;
+    return id.value == kNone ? std::nullopt : std::optional(id);
+  }
+  // Of the pool's own lists, outside the budget.
+  size_t descriptor_bytes() const { return extents_.size() * sizeof(Extent) + n_slots_ * sizeof(Slot); }
+
   size_t extent_bytes() const { return config_.extent_bytes; }
   size_t n_extents() const { return extents_.size(); }
   PoolStats stats() const { return snapshot_.load(); }
@@ -180,6 +189,7 @@ class BlockPool {
   std::vector<SizeClass> classes_;
   uint32_t free_extent_head_ = kNone;
   uint32_t live_extents_ = 0;
+  size_t n_slots_ = 0;  // with a descriptor
   uint64_t now_ = 0;
   PoolStats stats_;
   Snapshot<PoolStats> snapshot_;

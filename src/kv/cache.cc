@@ -32,6 +32,8 @@ Cache::Cache(BlockPool& pool, ModelId model, std::span<const GroupSpec> groups,
   CHECK(prefix_.index && prefix_.clock);
   PrefixOwner owner{.groups = {}, .cost_per_byte = prefix_.cost_per_byte};
   for (const Group& group : groups_) owner.groups.push_back({group.size_class, group.spec.window_tokens});
+  const bool has_full = std::ranges::any_of(groups, [](const GroupSpec& spec) { return spec.window_tokens == 0; });
+  for (const GroupSpec& spec : groups) reuse_bytes_ += !has_full || spec.window_tokens == 0 ? spec.block_bytes : 0;
   prefix_owner_ = prefix_.index->add_owner(std::move(owner));
   if (prefix_.tiering != nullptr) register_tiers();
 }
@@ -68,7 +70,7 @@ Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32
   if (lease.tables_.empty()) lease.tables_.resize(groups_.size());
   const int32_t n_before = lease.n_committed_;
   const bool was_empty = lease.n_written() == 0;
-  Match found;
+  Match found{.miss = MissReason::kOff, .divergence = {}, .wait_for = {}};
   if (has_prefixes()) {
     open_root(lease, token_ids.size());
     found = match(lease, token_ids);
@@ -91,6 +93,8 @@ Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32
   if (!has_room && found.donor != kNoNode) {
     drop_donor(std::exchange(found.donor, kNoNode));
     found.n_copied = 0;
+    found.miss = MissReason::kNoRoom;
+    found.divergence = {};
     has_room = make_room(lease, end());
   }
   if (!has_room) {
@@ -105,7 +109,7 @@ Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32
   drop_donor(found.donor);
   lease.token_ids_.insert(lease.token_ids_.end(), token_ids.begin() + lease.n_written(), token_ids.begin() + n_written);
   lease.n_committed_ += found.n_copied;
-  const Granted granted{lease.n_committed_ - n_before, found.n_copied, found.miss};
+  const Granted granted{lease.n_committed_ - n_before, found.n_copied, found.miss, found.divergence};
   if (!has_prefixes()) return granted;
   if (granted.reused_tokens > 0) mark_replay(lease, lease.path_.size(), 0);
   if (found.n_copied > 0) drop_outside_window(lease);
@@ -210,6 +214,7 @@ void Cache::rollback(KvLease& lease, int32_t n) {
 void Cache::release(KvLease& lease) {
   CHECK(lease.model() == model_);
   if (lease.root_ != kNoNode) {
+    if (prefix_.reuse != nullptr) count_use(lease);
     close_flight(lease);
     mark_replay(lease, lease.path_.size(), 0);  // the end of a turn
     if (prefix_.tiering != nullptr) store_again(lease);

@@ -30,7 +30,9 @@
 #include "kv/block_pool.h"
 #include "kv/ids.h"
 #include "kv/lease.h"
+#include "kv/miss.h"
 #include "kv/prefix_index.h"
+#include "kv/reuse_distance.h"
 
 namespace pagoda::kv {
 
@@ -40,22 +42,12 @@ struct GroupSpec {
   int32_t window_tokens = 0;  // a query at position p sees t > p - window_tokens; 0: all of them
 };
 
-// Why the token behind the reused ones is computed.
-enum class MissReason : uint8_t {
-  kNone,      // everything known but the last token was reused, or nothing was looked up
-  kCold,      // no cached token stands at this place
-  kEvicted,   // one stood there lately
-  kWindow,    // more was cached, but not the window that its next token would see
-  kOptedOut,  // PrefixReuse::kNone
-  kLoadSlow,  // a tier has it, but computing is faster, or was by the time it did not come
-  kChecksum,  // a tier had it, but not the bytes that were stored
-};
-
 // The blocks are there; ops were appended to the caller's list.
 struct Granted {
   int32_t reused_tokens = 0;  // tokens found in the cache and taken over: the step starts behind them
   int32_t copied_tokens = 0;  // of those, by copy-on-write
   MissReason miss = MissReason::kNone;
+  Divergence divergence;  // where the miss is due to one
 };
 // Ask again when the ticket completes or its deadline passes, whichever is first. What the lease holds by now it keeps.
 struct WaitOn {
@@ -79,6 +71,7 @@ struct PrefixConfig {
   const Clock* clock = nullptr;  // the one that WaitOn's deadlines are read by
   Hash128 fingerprint{};  // of all that decides a block's bytes besides its tokens: file, arithmetic, layout, formats
   double cost_per_byte = 1;            // PrefixOwner
+  ReuseDistance* reuse = nullptr;      // null: nobody asks
   int64_t flight_wait_us = 2'000'000;  // the longest wait for another lease's next block
   Tiering* tiering = nullptr;          // of the same pool and index; null: RAM is all there is
 };
@@ -96,7 +89,10 @@ class Cache {
   ModelId model() const { return model_; }
   size_t n_groups() const { return groups_.size(); }
   const GroupSpec& group(GroupId id) const { return groups_[id.value].spec; }
+  ClassId size_class(GroupId id) const { return groups_[id.value].size_class; }
   BlockPool& pool() const { return pool_; }
+  const PrefixIndex* index() const { return prefix_.index; }    // null: none
+  const ReuseDistance* reuse() const { return prefix_.reuse; }  // null: nobody asked
 
   // The longest context that the whole budget can hold for one sequence alone, in chunks of one token if need be. Constant.
   int32_t capacity_tokens() const { return capacity_tokens_; }
@@ -142,6 +138,7 @@ class Cache {
     NodeId donor = kNoNode;  // whose first n_copied tokens come next
     int32_t n_copied = 0;
     MissReason miss = MissReason::kNone;
+    Divergence divergence;
     std::optional<TicketId> wait_for;
   };
 
@@ -157,9 +154,13 @@ class Cache {
   // cache_prefix.cc
   NodeId end_of(const KvLease& lease) const { return lease.path_.empty() ? lease.root_ : lease.path_.back(); }
   void open_root(KvLease& lease, size_t n_known);
-  Match match(const KvLease& lease, std::span<const TokenId> token_ids);
+  Match match(KvLease& lease, std::span<const TokenId> token_ids);
   NodeId walk(const KvLease& lease, std::span<const TokenId> rest, Match& match);
   void match_next_block(const KvLease& lease, NodeId at, std::span<const TokenId> rest, Match& match);
+  std::optional<TokenId> token_below(NodeId parent, const PrefixTrie::PartialHit& hit) const;
+  bool is_open(const KvLease& lease, BlockTokens tokens) const;
+  void count_lookup(KvLease& lease, std::span<const TokenId> token_ids);
+  void count_use(const KvLease& lease);
   uint32_t count_held_hits(const KvLease& lease, std::span<const TokenId> token_ids) const;
   size_t cached_run(const KvLease& lease, uint32_t group) const;
   bool window_is_cached(int32_t n_tokens) const;
@@ -194,8 +195,11 @@ class Cache {
   int32_t capacity_tokens_ = 0;
   PrefixConfig prefix_;
   uint16_t prefix_owner_ = 0;
+  size_t reuse_bytes_ =
+      0;  // of a block in the groups that reuse distances count: those that keep all tokens, or all where none does
   mutable std::vector<BlockNeed> needs_;  // scratch, by GroupId
   std::vector<NodeId> found_;             // scratch: nodes behind a lease's path
+  std::vector<Hash128> sampled_;          // scratch: keys
   std::vector<size_t> runs_;              // scratch, by GroupId: blocks in a row that end where the walk is
 };
 

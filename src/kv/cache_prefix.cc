@@ -23,16 +23,17 @@ void Cache::open_root(KvLease& lease, size_t n_known) {
 }
 
 // Only at a block's boundary: what is written into an open block is this lease's own.
-Cache::Match Cache::match(const KvLease& lease, std::span<const TokenId> token_ids) {
+Cache::Match Cache::match(KvLease& lease, std::span<const TokenId> token_ids) {
   Match match;
   found_.clear();
   if (lease.n_written() != lease.n_committed_ || lease.n_committed_ % kBlockTokens != 0) return match;
-  if (lease.reuse == PrefixReuse::kNone) {
-    match.miss = MissReason::kOptedOut;
+  if (lease.reuse != PrefixReuse::kMatch) {
+    match.miss = lease.reuse == PrefixReuse::kNone ? MissReason::kOptedOut : MissReason::kNoRoom;
     return match;
   }
   const std::span<const TokenId> rest = token_ids.subspan(static_cast<size_t>(lease.n_committed_));
   if (rest.size() <= 1) return match;
+  if (prefix_.reuse != nullptr && !lease.is_counted_) count_lookup(lease, token_ids);
   const NodeId at = walk(lease, rest, match);
   if (match.n_blocks < found_.size()) {
     found_.resize(match.n_blocks);
@@ -41,6 +42,31 @@ Cache::Match Cache::match(const KvLease& lease, std::span<const TokenId> token_i
     match_next_block(lease, at, rest, match);
   }
   return match;
+}
+
+// Of an empty lease: its prompt's whole blocks, all but the last token, as the cache stands before it; then they are in use.
+void Cache::count_lookup(KvLease& lease, std::span<const TokenId> token_ids) {
+  lease.is_counted_ = true;
+  if (lease.n_committed_ > 0) return;
+  const PrefixTrie& trie = prefix_.index->trie();
+  sampled_.clear();
+  Hash128 key = trie.node(lease.root_).key;
+  for (size_t b = 0; (b + 1) * kBlockTokens < token_ids.size(); ++b) {
+    key = trie.key_of(key, block_tokens(token_ids, b));
+    prefix_.reuse->look_up(key, reuse_bytes_);
+    if (prefix_.reuse->is_sampled(key)) sampled_.push_back(key);
+  }
+  while (!sampled_.empty()) {
+    prefix_.reuse->use(sampled_.back(), reuse_bytes_);
+    sampled_.pop_back();
+  }
+}
+
+// A lease that ends has used its blocks until now.
+void Cache::count_use(const KvLease& lease) {
+  for (size_t b = lease.path_.size(); b-- > 0;) {
+    prefix_.reuse->use(prefix_.index->trie().node(lease.path_[b]).key, reuse_bytes_);
+  }
 }
 
 // Whole blocks, all but the last token of `rest` at most, into found_; match.n_blocks of them can be used: the windows that the token
@@ -76,14 +102,40 @@ void Cache::match_next_block(const KvLease& lease, NodeId at, std::span<const To
     match.n_copied = partial.n_common;
   }
   if (static_cast<size_t>(match.n_copied) + 1 == tail.size()) return;
-  match.miss = MissReason::kCold;
+  if (match.n_copied < partial.n_common) {
+    match.miss = MissReason::kWindow;
+  } else {
+    match.miss = MissReason::kCold;
+    const auto n_known = static_cast<int32_t>(lease.path_.size() + found_.size()) * kBlockTokens;
+    match.divergence = {n_known + partial.n_common, token_below(at, partial)};
+  }
   if (tail.size() < kBlockTokens) return;
   const BlockTokens tokens = tail.first<kBlockTokens>();
   const Hash128 key = index.trie().key_of(at, tokens);
   if (index.was_evicted(key)) match.miss = MissReason::kEvicted;
-  if (lease.patience == Patience::kNever || lease.flight_ == key) return;
-  match.wait_for = index.in_flight().find(key, at, tokens);
-  if (match.wait_for) match.donor = kNoNode;
+  if (at == lease.root_ && match.miss == MissReason::kCold && is_open(lease, tokens))
+    match.miss = MissReason::kNamespace;
+  if (lease.flight_ == key) return;
+  const std::optional<TicketId> ticket = index.in_flight().find(key, at, tokens);
+  if (ticket && lease.patience == Patience::kNever) match.miss = MissReason::kLate;
+  if (!ticket || lease.patience == Patience::kNever) return;
+  match.wait_for = ticket;
+  match.donor = kNoNode;
+}
+
+// What stands below `parent`, behind the tokens in common.
+std::optional<TokenId> Cache::token_below(NodeId parent, const PrefixTrie::PartialHit& hit) const {
+  const PrefixTrie& trie = prefix_.index->trie();
+  const NodeId child = hit.child != kNoNode ? hit.child : trie.node(parent).first_child;
+  if (child == kNoNode) return std::nullopt;
+  return trie.node(child).tokens[static_cast<size_t>(hit.n_common)];
+}
+
+// Whether the open namespace, which is not the lease's own, has this first block.
+bool Cache::is_open(const KvLease& lease, BlockTokens tokens) const {
+  if (lease.open_namespace == lease.namespace_) return false;
+  const NodeId root = prefix_.index->find_root(prefix_owner_, prefix_.fingerprint, lease.open_namespace);
+  return root != kNoNode && prefix_.index->trie().find(root, tokens) != kNoNode;
 }
 
 // Blocks of a window group, one behind the other, that end with the lease's path; not counted further than its window.
@@ -128,7 +180,7 @@ int32_t Cache::match_tokens(const CacheNamespace& cache_namespace, std::span<con
 
 // Whole blocks behind the lease's own that others hold already.
 uint32_t Cache::count_held_hits(const KvLease& lease, std::span<const TokenId> token_ids) const {
-  if (lease.reuse == PrefixReuse::kNone) return 0;
+  if (lease.reuse != PrefixReuse::kMatch) return 0;
   const PrefixIndex& index = *prefix_.index;
   NodeId at =
       lease.root_ != kNoNode ? end_of(lease) : index.find_root(prefix_owner_, prefix_.fingerprint, lease.namespace_);

@@ -70,7 +70,7 @@ void Cache::store_again(KvLease& lease) {
 std::optional<WaitOn> Cache::load_more(KvLease& lease, std::span<const TokenId> token_ids, MissReason& miss) {
   const bool is_at_boundary = lease.n_written() == lease.n_committed_ && lease.n_committed_ % kBlockTokens == 0;
   const size_t n_held = lease.path_.size();
-  if (!is_at_boundary || lease.reuse == PrefixReuse::kNone || (token_ids.size() - 1) / kBlockTokens <= n_held) {
+  if (!is_at_boundary || lease.reuse != PrefixReuse::kMatch || (token_ids.size() - 1) / kBlockTokens <= n_held) {
     return std::nullopt;
   }
   LeaseTiers& tiers = lease.tiers_;

@@ -32,6 +32,7 @@ enum class Patience : uint8_t { kMayWait, kNever };
 enum class PrefixReuse : uint8_t {
   kMatch,
   kNone,  // computes all of them: the logits of every prompt position are wanted. Its blocks serve others all the same
+  kNoRoom,  // the same, because hits lie scattered and leave it no room
 };
 
 // What a lease knows of the tiers. Empty where there are none.
@@ -55,6 +56,8 @@ class KvLease {
     namespace_ = other.namespace_;
     patience = other.patience;
     reuse = other.reuse;
+    open_namespace = other.open_namespace;
+    is_counted_ = other.is_counted_;
     tables_ = std::exchange(other.tables_, {});
     token_ids_ = std::exchange(other.token_ids_, {});
     n_committed_ = std::exchange(other.n_committed_, 0);
@@ -82,6 +85,10 @@ class KvLease {
   }
   // Tokens that came from a tier, since it was last empty.
   const std::array<int32_t, kMaxTiers>& restored_tokens() const { return tiers_.restored_tokens; }
+  // Of the positions [0, n_written), those whose blocks a window group dropped.
+  int32_t n_dropped(GroupId group) const {
+    return group.value < tables_.size() ? static_cast<int32_t>(tables_[group.value].n_dropped) * kBlockTokens : 0;
+  }
   // Whether it holds memory, or a place in the prefix index.
   bool holds_blocks() const {
     if (root_ != kNoNode) return true;
@@ -93,6 +100,8 @@ class KvLease {
 
   Patience patience = Patience::kMayWait;
   PrefixReuse reuse = PrefixReuse::kMatch;
+  // Whoever may use the lease's namespace may use this one as well, and so may know what it holds (MissReason::kNamespace).
+  CacheNamespace open_namespace;
 
  private:
   friend class Cache;
@@ -106,6 +115,7 @@ class KvLease {
   std::vector<NodeId> path_;  // [n_committed / 32]
   NodeId root_ = kNoNode;
   int32_t n_prompt_ = 0;           // tokens known at the first admit: their end is a replay point
+  bool is_counted_ = false;        // its lookup, among the reuse distances
   std::optional<Hash128> flight_;  // the block it computes for others too (in_flight.h)
   LeaseTiers tiers_;
 };

@@ -15,13 +15,12 @@ constexpr int kMostSiblings = 64;
 
 PrefixTrie::PrefixTrie(uint64_t seed, HashFn hash) : seed_(seed), hash_(hash), slots_(kFirstSlots) {}
 
-Hash128 PrefixTrie::key_of(NodeId parent, BlockTokens tokens) const {
+Hash128 PrefixTrie::key_of(const Hash128& parent, BlockTokens tokens) const {
   struct {
     Hash128 parent;
     std::array<TokenId, kBlockTokens> tokens;
-  } input{};
+  } input{.parent = parent, .tokens = {}};
   static_assert(sizeof(input) == sizeof(Hash128) + kBlockTokens * sizeof(TokenId));  // no padding
-  if (parent != kNoNode) input.parent = node(parent).key;
   std::ranges::copy(tokens, input.tokens.begin());
   return hash_(std::as_bytes(std::span(&input, 1)), seed_);
 }

@@ -61,7 +61,10 @@ class PrefixTrie {
   // `seed` is secret: who cannot guess it cannot make keys collide on purpose. Tests pass weak hashes.
   explicit PrefixTrie(uint64_t seed, HashFn hash = xxh3_128);
 
-  Hash128 key_of(NodeId parent, BlockTokens tokens) const;
+  Hash128 key_of(NodeId parent, BlockTokens tokens) const {
+    return key_of(parent == kNoNode ? Hash128{} : node(parent).key, tokens);
+  }
+  Hash128 key_of(const Hash128& parent, BlockTokens tokens) const;
   // kNoNode if there is none. `key` is key_of(parent, tokens).
   NodeId find(const Hash128& key, NodeId parent, BlockTokens tokens) const;
   NodeId find(NodeId parent, BlockTokens tokens) const { return find(key_of(parent, tokens), parent, tokens); }

@@ -64,20 +64,26 @@ const Sequence* Scheduler::find(SeqId seq) const {
   return it == sequences_.end() ? nullptr : it->second.get();
 }
 
+void Scheduler::list_leases(std::vector<const kv::KvLease*>& leases) const {
+  for (const ModelLine& line : lines_) {
+    for (const Sequence* seq : line.running) leases.push_back(&seq->lease);
+  }
+  for (const Sequence* seq : pinned_) leases.push_back(&seq->lease);
+}
+
 void Scheduler::block(const Sequence& seq) {
   if (!blocked_ || policy_.before(seq, *blocked_)) blocked_ = &seq;
 }
 
 void Scheduler::set_aside(Sequence& seq, const kv::WaitOn& wait) {
-  CHECK(seq.lease.patience == kv::Patience::kMayWait);
   if (blocked_ == &seq) blocked_ = nullptr;
-  seq.waiting_on = wait;
+  seq.set_aside(wait, clock_.now_us());
   set_aside_.push_back(&seq);
   if (!seq.is_running() && std::ranges::find(pinned_, &seq) == pinned_.end()) pinned_.push_back(&seq);
 }
 
 void Scheduler::resume(Sequence& seq) {
-  seq.waiting_on.reset();
+  seq.resume(clock_.now_us());
   std::erase(set_aside_, &seq);
 }
 
@@ -86,7 +92,7 @@ void Scheduler::resume_late() {
   const int64_t now_us = set_aside_.empty() ? 0 : clock_.now_us();
   for (size_t i = set_aside_.size(); i-- > 0;) {
     Sequence& seq = *set_aside_[i];
-    if (seq.waiting_on->deadline_us > now_us) continue;
+    if (seq.waiting_on()->deadline_us > now_us) continue;
     seq.lease.patience = kv::Patience::kNever;
     resume(seq);
   }
@@ -94,8 +100,8 @@ void Scheduler::resume_late() {
 
 void Scheduler::complete(kv::TicketId ticket) {
   std::erase_if(set_aside_, [&](Sequence* seq) {
-    if (seq->waiting_on->ticket != ticket) return false;
-    seq->waiting_on.reset();
+    if (seq->waiting_on()->ticket != ticket) return false;
+    seq->resume(clock_.now_us());
     return true;
   });
 }
@@ -111,7 +117,7 @@ void Scheduler::complete_tickets() {
 bool Scheduler::resume_stuck() {
   Sequence* first = nullptr;
   for (Sequence* seq : set_aside_) {
-    const bool waits_for_rows = seq->waiting_on->waits_for == kv::WaitOn::For::kRows;
+    const bool waits_for_rows = seq->waiting_on()->waits_for == kv::WaitOn::For::kRows;
     if (waits_for_rows && (!first || policy_.before(*seq, *first))) first = seq;
   }
   if (!first) return false;
@@ -123,7 +129,7 @@ bool Scheduler::resume_stuck() {
 std::optional<int64_t> Scheduler::wake_us() const {
   std::optional<int64_t> earliest;
   for (const Sequence* seq : set_aside_) {
-    const int64_t deadline_us = seq->waiting_on->deadline_us;
+    const int64_t deadline_us = seq->waiting_on()->deadline_us;
     if (!earliest || deadline_us < *earliest) earliest = deadline_us;
   }
   return earliest;
@@ -194,7 +200,7 @@ void Scheduler::replace_tokens(SeqId id, std::vector<TokenId> tokens) {
 void Scheduler::replace(Sequence& seq, std::vector<TokenId> tokens) {
   find_line(seq.model())->cache->release(seq.lease);
   seq.lease.patience = kv::Patience::kMayWait;
-  if (seq.waiting_on) resume(seq);
+  if (seq.waiting_on()) resume(seq);
   std::erase(pinned_, &seq);
   seq.replace_tokens(std::move(tokens));
 }
@@ -202,7 +208,7 @@ void Scheduler::replace(Sequence& seq, std::vector<TokenId> tokens) {
 void Scheduler::erase(Sequence& seq, FinishReason reason) {
   ModelLine& line = *find_line(seq.model());
   line.cache->release(seq.lease);
-  if (seq.waiting_on) resume(seq);
+  if (seq.waiting_on()) resume(seq);
   if (blocked_ == &seq) blocked_ = nullptr;
   std::erase(pinned_, &seq);
   if (seq.is_running()) {

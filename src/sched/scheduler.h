@@ -104,6 +104,8 @@ class Scheduler {
 
   // Null once it ended. Valid until the next call.
   const Sequence* find(SeqId seq) const;
+  // Of all sequences that hold memory, appended. Between steps, and valid until the next.
+  void list_leases(std::vector<const kv::KvLease*>& leases) const;
   bool idle() const { return sequences_.empty(); }
   SchedStats stats() const { return snapshot_.load(); }
 
@@ -134,7 +136,7 @@ class Scheduler {
   Grant grant(ModelLine& line, Sequence& seq, int32_t n_tokens, StepPlan& plan);
   Room make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan);
   Room start_over(Sequence& seq);
-  void add_rows(Sequence& seq, StepPlan& plan);
+  void add_rows(Sequence& seq, const kv::Granted& granted, StepPlan& plan);
 
   Sequence* last_holder(const Sequence& except) const;
   void preempt(Sequence& victim, StepPlan& plan);
@@ -164,7 +166,7 @@ class Scheduler {
   size_t turn_ = 0;  // index of the line that plans first
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Planned> planned_;       // of the plan in flight, by index in plan.rows
-  std::vector<Sequence*> set_aside_;   // those with waiting_on
+  std::vector<Sequence*> set_aside_;   // those with waiting_on()
   std::vector<Sequence*> pinned_;      // in a waiting line and holding blocks, since they were set aside there
   const Sequence* blocked_ = nullptr;  // first in line of those that found no room: nobody behind it may start
   StartOrder start_order_;

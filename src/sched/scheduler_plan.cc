@@ -43,7 +43,7 @@ void Scheduler::plan_model(ModelLine& line, StepPlan& plan) {
 void Scheduler::plan_decodes(ModelLine& line, StepPlan& plan) {
   for (size_t i = 0; i < line.running.size();) {
     Sequence& seq = *line.running[i];
-    const bool wants_row = seq.state() == SeqState::kDecoding && !seq.waiting_on;
+    const bool wants_row = seq.state() == SeqState::kDecoding && !seq.waiting_on();
     if (!wants_row || grant(line, seq, 1, plan) != Grant::kEnded) ++i;
   }
 }
@@ -53,7 +53,7 @@ int32_t Scheduler::plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan
   for (size_t i = 0; i < line.running.size() && budget > 0;) {
     Sequence& seq = *line.running[i];
     const int32_t chunk = chunk_of(seq, budget);
-    if (seq.state() != SeqState::kPrefilling || seq.waiting_on || chunk == 0) {
+    if (seq.state() != SeqState::kPrefilling || seq.waiting_on() || chunk == 0) {
       ++i;
       continue;
     }
@@ -72,7 +72,7 @@ void Scheduler::plan_starts(ModelLine& line, int32_t budget, StepPlan& plan) {
     if (budget <= 0 || line.running.size() >= static_cast<size_t>(config_.max_running)) return;
     const int32_t chunk = chunk_of(*seq, budget);
     if (chunk == 0) return;
-    if (seq->waiting_on) continue;
+    if (seq->waiting_on()) continue;
     // Those that were set aside in line will run: no more than can.
     const bool is_full = line.running.size() + pinned_.size() >= static_cast<size_t>(config_.max_running);
     if (is_full && std::ranges::find(pinned_, seq) == pinned_.end()) continue;
@@ -127,8 +127,7 @@ Scheduler::Grant Scheduler::grant(ModelLine& line, Sequence& seq, int32_t n_toke
   for (;;) {
     const kv::Admission answer = line.cache->admit(seq.lease, seq.tokens(), n_tokens, plan.block_ops);
     if (const auto* granted = std::get_if<kv::Granted>(&answer)) {
-      if (seq.state() == SeqState::kWaiting) seq.first_miss = granted->miss;
-      add_rows(seq, plan);
+      add_rows(seq, *granted, plan);
       return Grant::kRows;
     }
     if (const auto* wait = std::get_if<kv::WaitOn>(&answer)) {
@@ -174,16 +173,16 @@ Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan&
 // Alone, in an empty pool, one block after the other.
 Scheduler::Room Scheduler::start_over(Sequence& seq) {
   find_line(seq.model())->cache->release(seq.lease);
-  seq.lease.reuse = kv::PrefixReuse::kNone;
+  seq.lease.reuse = kv::PrefixReuse::kNoRoom;
   if (seq.state() != SeqState::kDecoding) return Room::kAskAgain;
   seq.recompute();
   return Room::kNone;  // its turn comes with the prefills
 }
 
 // The rows are what the cache granted: where it found tokens already computed, the first position is behind them.
-void Scheduler::add_rows(Sequence& seq, StepPlan& plan) {
+void Scheduler::add_rows(Sequence& seq, const kv::Granted& granted, StepPlan& plan) {
   if (blocked_ == &seq) blocked_ = nullptr;
-  stats_.reused_tokens += static_cast<uint64_t>(seq.rows_granted());
+  stats_.reused_tokens += static_cast<uint64_t>(seq.rows_granted(granted));
   SeqRows rows{
       .seq = seq.id(), .first_position = seq.n_computed(), .n_tokens = seq.lease.n_written() - seq.n_computed()};
   if (seq.prompt_logits() == PromptLogits::kAll) {
@@ -218,9 +217,10 @@ void Scheduler::preempt(Sequence& victim, StepPlan& plan) {
   ModelLine& line = *find_line(victim.model());
   line.cache->release(victim.lease);
   victim.lease.patience = kv::Patience::kMayWait;
-  if (victim.waiting_on) resume(victim);
+  if (victim.waiting_on()) resume(victim);
   const auto planned = std::ranges::find(planned_, &victim, &Planned::seq);
   if (planned != planned_.end()) {
+    victim.rows_withdrawn();
     plan.rows.erase(plan.rows.begin() + (planned - planned_.begin()));
     planned_.erase(planned);
   }

@@ -24,8 +24,8 @@ TEST(SchedulerPrefixTest, StartsBehindTheTokensFound) {
   EXPECT_EQ(w.plan.rows[0].first_position, 199);
   EXPECT_EQ(w.plan.rows[0].n_tokens, 1);
   EXPECT_EQ(w.plan.rows[0].sampling, Sampling::kLastRow);
-  EXPECT_EQ(w.scheduler.find(seq(2))->n_reused(), 199);
-  EXPECT_EQ(w.scheduler.find(seq(2))->first_miss, kv::MissReason::kNone);
+  EXPECT_EQ(w.scheduler.find(seq(2))->cache_use().reused_tokens, 199);
+  EXPECT_EQ(w.scheduler.find(seq(2))->cache_use().n_misses, 0u);
   w.run_all();
   w.check_done();
   EXPECT_EQ(w.scheduler.stats().reused_tokens, 199u);
@@ -92,6 +92,52 @@ TEST(SchedulerPrefixTest, APreemptedSequenceFindsItsOwnBlocks) {
   w.check_done();
   EXPECT_GT(w.scheduler.stats().preemptions, 0u);
   EXPECT_EQ(w.scheduler.stats().reused_tokens, 0u);  // that it found them is not a saving
+}
+
+TEST(SchedulerPrefixTest, SaysWhatWasComputedAgain) {
+  int32_t n_again = 0;
+  for (const Prefixes prefixes : {Prefixes::kOff, Prefixes::kOn}) {
+    World w(8, {.step_tokens = 40}, prefixes);
+    for (int id = 1; id <= 5; ++id) ASSERT_TRUE(w.submit(id, 40, 150));
+    std::map<SeqId, int32_t> seen, again;
+    while (w.step()) {
+      for (const SeqRows& planned : w.plan.rows) {
+        const int32_t end = planned.first_position + planned.n_tokens;
+        int32_t& n_seen = seen[planned.seq];
+        again[planned.seq] += std::max(0, std::min(n_seen, end) - planned.first_position);
+        n_seen = std::max(n_seen, end);
+        const Sequence* found = w.scheduler.find(planned.seq);
+        if (found == nullptr) continue;
+        ASSERT_EQ(found->cache_use().recomputed_tokens, again[planned.seq]);
+      }
+    }
+    w.check_done();
+    for (const auto& [id, n] : again) n_again += n;
+  }
+  EXPECT_GT(n_again, 0);
+}
+
+TEST(SchedulerPrefixTest, SaysHowLongItWaitedForOthersAndWhatItMissed) {
+  World w(64, {.step_tokens = 64, .chunk_tokens = 32}, Prefixes::kOn);
+  ASSERT_TRUE(w.submit(spec_of(1, prompt_of(100, 1)), 50));
+  ASSERT_TRUE(w.step());
+  std::vector<TokenId> other = prompt_of(100, 1);
+  other[80] = TokenId(77);
+  ASSERT_TRUE(w.submit(spec_of(2, other), 50));
+  while (w.tokens[seq(2)].empty()) ASSERT_TRUE(w.step());
+  const CacheUse& use = w.scheduler.find(seq(2))->cache_use();
+  EXPECT_EQ(use.reused_tokens, 64);
+  EXPECT_EQ(use.waited_us, 1000);  // one step
+  ASSERT_EQ(use.n_misses, 1u);
+  EXPECT_EQ(use.misses[0].position, 64);
+  EXPECT_EQ(use.misses[0].reason, kv::MissReason::kCold);
+  EXPECT_EQ(use.misses[0].divergence.position, 64);  // the block with the difference was not there yet
+  EXPECT_EQ(w.scheduler.find(seq(1))->cache_use().waited_us, 0);
+  std::vector<const kv::KvLease*> leases;
+  w.scheduler.list_leases(leases);
+  EXPECT_EQ(leases.size(), 2u);
+  w.run_all();
+  w.check_done();
 }
 
 // Hits lie where they lie; one that fits alone does so from the beginning.

@@ -89,7 +89,7 @@ void run_load(const Load& load, LoadResult& result) {
   const auto replace_one = [&] {
     const SequenceOf victim = sequence_of(w, draw(n_submitted) + 1);
     if (!victim.seq) return;
-    std::vector<TokenId> list = prompt_of(1 + draw(std::min(150, victim.capacity)), (1 + draw(n_submitted)) % n_salts);
+    std::vector<TokenId> list = prompt_of(1 + draw(std::min(150, victim.capacity)), draw(n_salts));
     if (draw(2)) list = half_of(victim.seq->tokens());
     ++result.n_replaced;
     if (draw(2))

@@ -98,9 +98,9 @@ TEST_P(SchedulerReplaceTest, WhileSetAsideWithBlocks) {
   ASSERT_TRUE(w.submit(1, 100, 10));
   ASSERT_TRUE(w.step());
   EXPECT_FALSE(w.step());
-  ASSERT_TRUE(w.scheduler.find(seq(1))->waiting_on);
+  ASSERT_TRUE(w.scheduler.find(seq(1))->waiting_on());
   w.replace(seq(1), prompt_of(40, 2));
-  EXPECT_FALSE(w.scheduler.find(seq(1))->waiting_on);
+  EXPECT_FALSE(w.scheduler.find(seq(1))->waiting_on());
   EXPECT_EQ(w.pool.stats().live_blocks, 0u);
   ASSERT_SOUND(w.scheduler.check_integrity());
   w.run_all();

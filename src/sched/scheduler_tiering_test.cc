@@ -60,7 +60,7 @@ TEST(SchedulerTieringTest, OthersRunWhileOneWaits) {
   ASSERT_TRUE(w.step());
   ASSERT_EQ(w.plan.rows.size(), 2u);
   EXPECT_EQ(w.plan.rows[1].first_position, 192);
-  EXPECT_EQ(w.scheduler.find(seq(2))->n_reused(), 192);
+  EXPECT_EQ(w.scheduler.find(seq(2))->cache_use().reused_tokens, 192);
   EXPECT_EQ(w.scheduler.find(seq(2))->lease.restored_tokens()[0], 192);
   w.run_tiered();
   w.check_done();
@@ -81,7 +81,7 @@ TEST(SchedulerTieringTest, WhoWaitedTooLongComputes) {
   w.clock.advance_us(*w.scheduler.wake_us() - w.clock.now_us());
   ASSERT_TRUE(w.step());
   EXPECT_EQ(w.plan.rows[0].first_position, 0);
-  EXPECT_EQ(w.scheduler.find(seq(2))->first_miss, kv::MissReason::kLoadSlow);
+  EXPECT_EQ(w.scheduler.find(seq(2))->cache_use().misses[0].reason, kv::MissReason::kLoadSlow);
   w.run_tiered();
   w.check_done();
 }

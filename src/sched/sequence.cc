@@ -19,6 +19,7 @@ Sequence::Sequence(SequenceSpec spec, uint64_t order, int64_t queued_us)
       queued_us_(queued_us),
       prompt_logits_(spec.prompt_logits),
       reuse_(spec.reuse) {
+  lease.open_namespace = spec.open_namespace;
   lease.reuse = prompt_logits_ == PromptLogits::kAll ? kv::PrefixReuse::kNone : spec.reuse;
 }
 
@@ -28,11 +29,31 @@ void Sequence::start() {
 }
 
 // What it computed before it was preempted does not count when it is found again.
-int32_t Sequence::rows_granted() {
+int32_t Sequence::rows_granted(const kv::Granted& granted) {
   const int32_t n_new = std::max(0, std::min(n_computed(), n_prompt_) - n_seen_);
-  n_reused_ += n_new;
+  use_.reused_tokens += n_new;
+  use_.copied_tokens += std::min(n_new, granted.copied_tokens);
+  n_again_ = std::max(0, std::min(n_seen_, lease.n_written()) - n_computed());
+  use_.recomputed_tokens += n_again_;
   n_seen_ = std::max(n_seen_, n_computed());
+  const bool is_start = !is_running() || granted.reused_tokens > 0;
+  if (is_start && granted.miss != kv::MissReason::kNone && use_.n_misses < CacheUse::kMostMisses) {
+    use_.misses[use_.n_misses++] = {n_computed(), granted.miss, granted.divergence};
+  }
   return n_new;
+}
+
+void Sequence::rows_withdrawn() { use_.recomputed_tokens -= n_again_; }
+
+void Sequence::set_aside(const kv::WaitOn& wait, int64_t now_us) {
+  CHECK(lease.patience == kv::Patience::kMayWait);
+  waiting_on_ = wait;
+  set_aside_us_ = now_us;
+}
+
+void Sequence::resume(int64_t now_us) {
+  if (waiting_on_->waits_for == kv::WaitOn::For::kRows) use_.waited_us += now_us - set_aside_us_;
+  waiting_on_.reset();
 }
 
 void Sequence::rows_done() {

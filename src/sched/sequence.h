@@ -9,6 +9,7 @@
 // Units: tokens and positions (int32), microseconds of the scheduler's clock.   Owned by: Scheduler.   Threads: engine thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -40,11 +41,28 @@ enum class PromptLogits : uint8_t {
   kAll,  // every position once (prompt logprobs, eval)
 };
 
+// What a sequence got from the cache, and what it did not get and why. Other tiers' tokens will be counted beside.
+struct CacheUse {
+  static constexpr size_t kMostMisses = 4;
+  struct Miss {
+    int32_t position = 0;  // of the first token that had to be computed
+    kv::MissReason reason = kv::MissReason::kNone;
+    kv::Divergence divergence;
+  };
+  int32_t reused_tokens = 0;             // of the prompt, taken over and never computed by this sequence
+  int32_t copied_tokens = 0;             // of those, by copy-on-write
+  int32_t recomputed_tokens = 0;         // rows of positions that were there before: what a preemption or an edit costs
+  int64_t waited_us = 0;                 // for rows that another sequence computed
+  std::array<Miss, kMostMisses> misses;  // the first ones: each begins a run of computed tokens
+  uint32_t n_misses = 0;                 // at most kMostMisses
+};
+
 // What intake decides about a sequence. Plain data.
 struct SequenceSpec {
   SeqId id{};
   kv::ModelId model{};
   kv::CacheNamespace cache_namespace{};
+  kv::CacheNamespace open_namespace{};  // KvLease::open_namespace
   std::vector<TokenId> prompt;
   PromptLogits prompt_logits = PromptLogits::kNone;
   kv::PrefixReuse reuse = kv::PrefixReuse::kMatch;  // kNone where all prompt logits are wanted, whatever it says
@@ -69,6 +87,8 @@ class Sequence {
 
   SeqState state() const { return state_; }
   FinishReason finish_reason() const { return finish_reason_; }
+  // Set while it is set aside, in whatever state.
+  const std::optional<kv::WaitOn>& waiting_on() const { return waiting_on_; }
   bool is_running() const { return state_ == SeqState::kPrefilling || state_ == SeqState::kDecoding; }
 
   // Prompt and generated tokens, by position; or what they were replaced by.
@@ -77,14 +97,15 @@ class Sequence {
   int32_t n_prompt() const { return n_prompt_; }
   int32_t n_computed() const { return lease.n_committed(); }
   int32_t n_to_compute() const { return n_tokens() - n_computed(); }
-  // Prompt tokens that were taken over from the cache and never computed by this sequence.
-  int32_t n_reused() const { return n_reused_; }
+  const CacheUse& cache_use() const { return use_; }
   // Positions [0, n_logits_done) have had their logits delivered; a recomputation does not deliver them again.
   int32_t n_logits_done() const { return n_logits_done_; }
 
   // Transitions; any other one is a bug -> CHECK.
-  void start();                // waiting, preempted -> prefilling
-  int32_t rows_granted();      // after admit: positions [0, n_computed) are there. Returns by how much n_reused() grew
+  void start();  // waiting, preempted -> prefilling
+  // After admit: positions [0, n_computed) are there, what follows to n_written is computed. Returns how many tokens more are reused.
+  int32_t rows_granted(const kv::Granted& granted);
+  void rows_withdrawn();       // they are not computed after all
   void rows_done();            // after commit: positions [0, n_computed) are delivered
   void append(TokenId token);  // prefilling, decoding -> decoding: the token sampled at the last position
   void recompute();            // decoding -> prefilling: its blocks were given back by design (KvReuse::kOff)
@@ -93,10 +114,11 @@ class Sequence {
   // Any but finished, once its blocks are returned; running -> prefilling. From now on the list is its prompt, whose logits nobody wants.
   void replace_tokens(std::vector<TokenId> tokens);
 
+  void set_aside(const kv::WaitOn& wait, int64_t now_us);
+  void resume(int64_t now_us);  // from being set aside
+
   kv::KvLease lease;
-  std::optional<kv::WaitOn> waiting_on;               // set aside until then, in whatever state
-  kv::MissReason first_miss = kv::MissReason::kNone;  // of its first admission
-  int32_t hit_tokens = 0;                             // what the cache may have for it: an estimate, made at hit_us
+  int32_t hit_tokens = 0;  // what the cache may have for it: an estimate, made at hit_us
   int64_t hit_us = -1;
 
  private:
@@ -106,7 +128,10 @@ class Sequence {
   int32_t n_prompt_;
   int32_t n_logits_done_ = 0;
   int32_t n_seen_ = 0;  // positions that were there at some time
-  int32_t n_reused_ = 0;
+  CacheUse use_;
+  int32_t n_again_ = 0;  // recomputed_tokens of the rows granted last
+  std::optional<kv::WaitOn> waiting_on_;
+  int64_t set_aside_us_ = 0;
   int32_t priority_;
   int64_t arrival_us_;
   int64_t deadline_us_;

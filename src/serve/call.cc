@@ -1,9 +1,11 @@
 #include "serve/call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "api/error_map.h"
 #include "base/log.h"
+#include "serve/kv_json.h"
 
 namespace pagoda::serve {
 namespace {
@@ -11,9 +13,20 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kRetryAfterSeconds = "1";
+constexpr const char* kCacheHeader = "x-pagoda-cache";
 
 double milliseconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+// request_log.h
+std::vector<std::string> report_ids(const api::OpenAiCall& call, const api::AnswerHead& head,
+                                    const Call::Origin& origin) {
+  const bool is_open = std::ranges::all_of(
+      call.requests, [](const engine::Request& one) { return one.tenant.empty() && one.cache_salt.empty(); });
+  std::vector<std::string> ids{head.id};
+  if (is_open || origin.id_by == Call::Origin::IdBy::kServer) ids.push_back(origin.request_id);
+  return ids;
 }
 
 }  // namespace
@@ -28,9 +41,15 @@ http::HttpResponse error_response(const Error& error) {
   return response;
 }
 
-Call::Call(engine::Engine& engine, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
+Call::Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
            http::Responder responder)
-    : engine_(engine), origin_(std::move(origin)), responder_(std::move(responder)), model_(head.model) {
+    : engine_(engine),
+      log_(log),
+      origin_(std::move(origin)),
+      responder_(std::move(responder)),
+      model_(head.model),
+      ids_(report_ids(call, head, origin_)),
+      cache_(call.requests.size()) {
   if (call.delivery == api::OpenAiCall::Delivery::kStream) {
     stream_.emplace(call, std::move(head));
   } else {
@@ -38,9 +57,9 @@ Call::Call(engine::Engine& engine, const api::OpenAiCall& call, api::AnswerHead 
   }
 }
 
-void Call::start(engine::Engine& engine, api::OpenAiCall call, api::AnswerHead head, Origin origin,
+void Call::start(engine::Engine& engine, RequestLog& log, api::OpenAiCall call, api::AnswerHead head, Origin origin,
                  http::Responder responder) {
-  const auto self = std::make_shared<Call>(engine, call, std::move(head), std::move(origin), std::move(responder));
+  const auto self = std::make_shared<Call>(engine, log, call, std::move(head), std::move(origin), std::move(responder));
   self->responder_.on_drained([self] {
     self->is_paused_ = false;
     self->pump();
@@ -86,6 +105,8 @@ bool Call::handle(int prompt, const engine::Event& event) {
   }
   if (std::holds_alternative<engine::Accepted>(event)) ++n_accepted_;
   if (!first_token_ && std::holds_alternative<engine::Delta>(event)) first_token_ = Clock::now();
+  if (const auto* finished = std::get_if<engine::Finished>(&event))
+    cache_[static_cast<size_t>(prompt)] = finished->cache;
   if (stream_) {
     frames_ += stream_->frames(prompt, event);
   } else {
@@ -106,18 +127,35 @@ void Call::send_stream() {
     if (frames_.empty()) frames_ = ": accepted\n\n";
   }
   const bool is_complete = stream_->is_complete();
-  if (is_complete) frames_ += stream_->end();
+  if (is_complete) {
+    // Its head went before anything was known: a comment, which readers of event streams skip.
+    if (const std::string summary = cache_summary(cache_); !summary.empty()) {
+      frames_ += fmt::format(": {} {}\n\n", kCacheHeader, summary);
+    }
+    frames_ += stream_->end();
+  }
   if (!frames_.empty()) is_paused_ = responder_.write(frames_) == http::Room::kFull;
   frames_.clear();
   if (!is_complete) return;
+  log_reports();
   responder_.close();
   end(200, "done");
 }
 
 void Call::send_whole() {
   if (!answer_->is_complete()) return;
-  responder_.send({200, "application/json", {{"x-request-id", origin_.request_id}}, answer_->json()});
+  http::HttpResponse response{200, "application/json", {{"x-request-id", origin_.request_id}}, answer_->json()};
+  if (std::string summary = cache_summary(cache_); !summary.empty()) {
+    response.headers.push_back({kCacheHeader, std::move(summary)});
+  }
+  log_reports();
+  responder_.send(std::move(response));
   end(200, "done");
+}
+
+// Before the last byte leaves: who has the answer may ask.
+void Call::log_reports() {
+  if (std::ranges::any_of(cache_, [](const auto& report) { return report != nullptr; })) log_.add(ids_, cache_);
 }
 
 void Call::fail(const Error& error) {

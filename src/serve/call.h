@@ -16,6 +16,7 @@
 #include "api/openai.h"
 #include "engine/engine.h"
 #include "http/responder.h"
+#include "serve/request_log.h"
 
 namespace pagoda::serve {
 
@@ -24,14 +25,15 @@ class Call : public std::enable_shared_from_this<Call> {
   // What HTTP knows of the request.
   struct Origin {
     std::string request_id;
+    enum class IdBy : uint8_t { kServer, kClient } id_by = IdBy::kServer;
     std::string route;
     std::chrono::steady_clock::time_point received;
   };
-  // Submits and returns; the rest happens as events come.
-  static void start(engine::Engine& engine, api::OpenAiCall call, api::AnswerHead head, Origin origin,
+  // Submits and returns; the rest happens as events come. Engine and log outlive the call.
+  static void start(engine::Engine& engine, RequestLog& log, api::OpenAiCall call, api::AnswerHead head, Origin origin,
                     http::Responder responder);
 
-  Call(engine::Engine& engine, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
+  Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
        http::Responder responder);
 
  private:
@@ -42,16 +44,20 @@ class Call : public std::enable_shared_from_this<Call> {
   bool handle(int prompt, const engine::Event& event);
   void send_stream();
   void send_whole();
+  void log_reports();
   void fail(const Error& error);
   void on_gone();
   void cancel_all();
   void end(int status, std::string_view outcome);
 
   engine::Engine& engine_;
+  RequestLog& log_;
   const Origin origin_;
   http::Responder responder_;
   const std::string model_;
+  std::vector<std::string> ids_;  // that may ask for the cache reports
   std::vector<engine::Engine::Submitted> prompts_;
+  CacheReports cache_;
   std::optional<api::OpenAiStream> stream_;  // one of the two
   std::optional<api::OpenAiAnswer> answer_;
   std::string frames_;  // rendered, not yet written

@@ -48,7 +48,16 @@ class FakeEngine final : public engine::Engine {
   bool is_drained() const override { return true; }
   std::vector<engine::ModelInfo> models() const override { return models_; }
   engine::EngineStats stats() const override { return {.running = 1, .waiting = 2, .steps = 3, .kv_live_blocks = 4}; }
+  void ask_kv(std::function<void(kv::Account)> reply) override { reply(account); }
+  void ask_kv_blocks(uint64_t page, std::function<void(kv::BlockMapPage)> reply) override {
+    kv::BlockMapPage map = block_map;
+    map.page = page;
+    reply(std::move(map));
+  }
   engine::Records& records() override { return records_; }
+
+  kv::Account account;
+  kv::BlockMapPage block_map{.n_pages = 1, .extents = {}};
 
   // Called at every submit, on the submitting thread.
   void on_submit(std::function<void(const Asked&)> script) { script_ = std::move(script); }

@@ -1,12 +1,14 @@
 #include "serve/routes.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "api/error_map.h"
 #include "api/json_text.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "serve/kv_json.h"
 #include "serve/model_names.h"
 
 namespace pagoda::serve {
@@ -31,6 +33,26 @@ bool is_usable_id(std::string_view id) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
            c == '.';
   });
+}
+
+// The query's value of that name; nothing if it is not there. kInvalidArgument if it is no whole number.
+Result<std::optional<uint64_t>> query_number(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view part = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), part.size() + 1));
+    if (part.substr(0, part.find('=')) != name) continue;
+    const std::string_view digits = part.substr(std::min(part.size(), name.size() + 1));
+    uint64_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error == std::errc() && end == digits.data() + digits.size()) return number;
+    return pagoda::fail(
+        Error{ErrorCode::kInvalidArgument, fmt::format("{} must be a whole number, from 0", name), std::string(name)});
+  }
+  return std::nullopt;
+}
+
+http::HttpResponse not_found(std::string_view message) {
+  return {404, "application/json", {}, api::openai_error(404, message)};
 }
 
 }  // namespace
@@ -61,6 +83,12 @@ http::Router Routes::router() {
         {200, "application/json", {}, fmt::format(R"({{"version":{}}})", api::json_string(options_.version))});
   });
   router.add("GET", "/v1/engine", [this](HttpRequest, Responder responder) { responder.send(engine_stats()); });
+  router.add("GET", "/v1/kv", [this](HttpRequest, Responder responder) { kv(std::move(responder)); });
+  router.add("GET", "/v1/kv/blocks",
+             [this](const HttpRequest& request, Responder responder) { kv_blocks(request, std::move(responder)); });
+  router.add("GET", "/v1/requests/{id}/cache", [this](const HttpRequest& request, Responder responder) {
+    responder.send(request_cache(request.path_value("id")));
+  });
   router.add("GET", "/",
              [](HttpRequest, Responder responder) { responder.send({200, "text/plain", {}, "Pagoda is running\n"}); });
   return router;
@@ -68,7 +96,9 @@ http::Router Routes::router() {
 
 void Routes::generate(Endpoint endpoint, http::HttpRequest request, http::Responder responder) {
   const std::string_view own_id = request.header("x-request-id");
-  Call::Origin origin{is_usable_id(own_id) ? std::string(own_id) : "req-" + ids_.next(), request.path,
+  const bool is_own = is_usable_id(own_id);
+  Call::Origin origin{is_own ? std::string(own_id) : "req-" + ids_.next(),
+                      is_own ? Call::Origin::IdBy::kClient : Call::Origin::IdBy::kServer, request.path,
                       std::chrono::steady_clock::now()};
   if (request.body.size() <= kInlineBodyBytes || is_draining_) {
     return begin(endpoint, std::move(origin), endpoint.parse(request.body), std::move(responder));
@@ -101,7 +131,7 @@ Status Routes::start(Endpoint endpoint, const Call::Origin& origin, Result<api::
   for (engine::Request& one : call.requests) one.model = model.name;
   api::AnswerHead head{fmt::format("{}{}", endpoint.id_prefix, ids_.next()), unix_seconds(), model.name,
                        "pagoda-" + options_.version};
-  Call::start(engine_, std::move(call), std::move(head), origin, responder);
+  Call::start(engine_, log_, std::move(call), std::move(head), origin, responder);
   return {};
 }
 
@@ -129,6 +159,37 @@ http::HttpResponse Routes::engine_stats() const {
                   R"("kv_live_blocks":{}}})",
                   stats.running, stats.waiting, stats.steps, stats.preemptions, stats.kv_budget_bytes,
                   stats.kv_live_bytes, stats.kv_live_blocks)};
+}
+
+http::HttpResponse Routes::request_cache(std::string_view id) const {
+  if (options_.reports == CacheReporting::kOff)
+    return not_found("no cache reports are kept: the server runs with --explain off");
+  const std::optional<CacheReports> reports = log_.find(id);
+  if (reports) return {200, "application/json", {}, cache_reports_json(id, *reports)};
+  return not_found(
+      fmt::format("no cache report for {}: it is unknown, has not finished, failed, or is not among the last {}", id,
+                  RequestLog::kMostCalls));
+}
+
+void Routes::kv(http::Responder responder) {
+  engine_.ask_kv([this, responder = std::move(responder)](pagoda::kv::Account account) {
+    responder.post([this, responder, account = std::move(account)]() mutable {
+      responder.send({200, "application/json", {}, account_json(account, engine_.models())});
+    });
+  });
+}
+
+void Routes::kv_blocks(const http::HttpRequest& request, http::Responder responder) {
+  const Result<std::optional<uint64_t>> page = query_number(request.query, "page");
+  if (!page) return responder.send(error_response(page.error()));
+  engine_.ask_kv_blocks(page->value_or(0), [this, responder = std::move(responder)](pagoda::kv::BlockMapPage map) {
+    responder.post([this, responder, map = std::move(map)]() mutable {
+      if (map.page >= map.n_pages) {
+        return responder.send(not_found(fmt::format("there is no page {}: the map has {}", map.page, map.n_pages)));
+      }
+      responder.send({200, "application/json", {}, block_map_json(map, engine_.models())});
+    });
+  });
 }
 
 }  // namespace pagoda::serve

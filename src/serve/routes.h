@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "http/router.h"
 #include "serve/call.h"
+#include "serve/request_log.h"
 #include "serve/server.h"
 #include "serve/worker.h"
 
@@ -50,10 +51,15 @@ class Routes {
   http::HttpResponse model(std::string_view id) const;
   http::HttpResponse health() const;
   http::HttpResponse engine_stats() const;
+  http::HttpResponse request_cache(std::string_view id) const;
+  // Both are counted on the engine thread and rendered on the io thread.
+  void kv(http::Responder responder);
+  void kv_blocks(const http::HttpRequest& request, http::Responder responder);
 
   engine::Engine& engine_;
   const ServeOptions options_;
   IdSource ids_;
+  RequestLog log_;
   std::atomic<bool> is_draining_{false};
   Worker worker_;
 };

@@ -1,5 +1,6 @@
 // Server: the engine behind HTTP. Routes, model names, streaming, cancelling for vanished clients, draining.
-// Routes: POST /v1/chat/completions /v1/completions; GET /v1/models /v1/models/{id} /health /ping /version /v1/engine /.
+// Routes: POST /v1/chat/completions /v1/completions; GET /v1/models /v1/models/{id} /v1/requests/{id}/cache
+// /v1/kv /v1/kv/blocks /v1/engine /health /ping /version /.
 // Threads: handlers run on the io thread: they parse, submit and render, and wait for nothing.
 #pragma once
 
@@ -16,10 +17,13 @@ namespace pagoda::serve {
 // kAny: with one model loaded every `model` is served by it, and the answer names the served one. kStrict: another name is a 404.
 enum class ModelNames : uint8_t { kAny, kStrict };
 
+enum class CacheReporting : uint8_t { kOn, kOff };  // off: the engine makes no reports
+
 struct ServeOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: the system picks one, see Server::port
   ModelNames model_names = ModelNames::kAny;
+  CacheReporting reports = CacheReporting::kOn;
   std::string cors_origin;        // empty: no CORS headers; "*" or an origin
   std::string version = "0.1.0";  // shown by /version and in system_fingerprint
   size_t max_body_bytes = 16 * 1024 * 1024;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <csignal>
+#include <cstring>
 #include <thread>
 
 #include "http/raw_client.h"
@@ -52,6 +53,12 @@ class ServerTest : public testing::Test {
   }
   std::string get(const std::string& path) { return ask("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"); }
   std::string chat(const std::string& body) { return ask(post("/v1/chat/completions", body)); }
+  // To its last frame.
+  std::string stream(const std::string& body) {
+    RawClient client(server_->port());
+    client.send(post("/v1/chat/completions", body));
+    return client.read_until("[DONE]\n\n");
+  }
   FakeEngine::Asked next_asked(uint64_t id) {
     EXPECT_TRUE(eventually([&] { return engine_.n_asked() >= id; }));
     return engine_.asked(id);
@@ -219,6 +226,72 @@ TEST_F(ServerTest, ModelNames) {
   EXPECT_THAT(chat(R"({"model":"gpt-4","messages":[{"role":"user","content":"hi"}]})"), HasSubstr(R"("model":"tiny")"));
   engine_.add_model("second");
   EXPECT_THAT(chat(kHi), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("tiny, second")));
+}
+
+// Answers with a report of `reused` tokens.
+void answer_with_report(const FakeEngine::Asked& asked, int reused) {
+  auto report = std::make_shared<engine::CacheReport>();
+  report->prompt_tokens = 10;
+  report->reused_tokens = reused;
+  asked.stream->push(Accepted{10});
+  Finished finished;
+  finished.cache = std::move(report);
+  asked.stream->push(std::move(finished));
+}
+
+TEST_F(ServerTest, CacheReportsByTheIdsOfTheAnswer) {
+  engine_.on_submit([](const FakeEngine::Asked& asked) { answer_with_report(asked, 7); });
+  start();
+  const std::string answer = chat(kHi);
+  EXPECT_THAT(answer, HasSubstr("x-pagoda-cache: reused=7 copied=0 computed=3 miss=none\r\n"));
+  for (const char* prefix : {"chatcmpl-", "req-"}) {
+    const size_t at = answer.find(prefix);
+    const std::string id = answer.substr(at, answer.find_first_not_of("0123456789abcdef", at + strlen(prefix)) - at);
+    EXPECT_THAT(get("/v1/requests/" + id + "/cache"),
+                AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr(R"("reused_tokens":7)")));
+  }
+  EXPECT_THAT(get("/v1/requests/req-0/cache"),
+              AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("no cache report for req-0")));
+  EXPECT_THAT(ask(post("/v1/requests/x/cache", "")), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(stream(kHiStream), HasSubstr(": x-pagoda-cache reused=7 copied=0 computed=3 miss=none\n\n"));
+}
+
+// An id that the client chose may be guessed: it opens nothing of a namespace.
+TEST_F(ServerTest, OwnIdsDoNotOpenReportsOfNamespaces) {
+  engine_.on_submit(
+      [](const FakeEngine::Asked& asked) { answer_with_report(asked, asked.request.cache_salt.empty() ? 1 : 2); });
+  start();
+  const char* salted = R"({"messages":[{"role":"user","content":"hi"}],"cache_salt":"s"})";
+  const std::string answer = ask(post("/v1/chat/completions", salted, "X-Request-Id: mine\r\n"));
+  EXPECT_THAT(get("/v1/requests/mine/cache"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(get("/v1/requests/" + answer.substr(answer.find("chatcmpl-"), 33) + "/cache"),
+              HasSubstr(R"("reused_tokens":2)"));
+  ask(post("/v1/chat/completions", kHi, "X-Request-Id: mine\r\n"));
+  EXPECT_THAT(get("/v1/requests/mine/cache"), HasSubstr(R"("reused_tokens":1)"));
+}
+
+TEST_F(ServerTest, WithoutReportsThereIsNoHeader) {
+  engine_.on_submit([](const FakeEngine::Asked& asked) { FakeEngine::answer(asked, "x"); });
+  options_.reports = CacheReporting::kOff;
+  start();
+  EXPECT_THAT(chat(kHi), Not(HasSubstr("x-pagoda-cache")));
+  EXPECT_THAT(stream(kHiStream), Not(HasSubstr("x-pagoda-cache")));
+  EXPECT_THAT(get("/v1/requests/x/cache"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("--explain off")));
+}
+
+TEST_F(ServerTest, KvRoutes) {
+  engine_.account.pool.budget_bytes = 4096;
+  engine_.block_map.n_pages = 2;
+  start();
+  EXPECT_THAT(get("/v1/kv"), AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr(R"("budget_bytes":4096)")));
+  EXPECT_THAT(get("/v1/kv/blocks"), HasSubstr(R"("page":0,"pages":2)"));
+  EXPECT_THAT(get("/v1/kv/blocks?x=&page=1"), HasSubstr(R"("page":1,"pages":2)"));
+  EXPECT_THAT(get("/v1/kv/blocks?page=2"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("the map has 2")));
+  for (const char* page : {"", "=", "=-1", "=1x", "=99999999999999999999999"}) {
+    EXPECT_THAT(get(std::string("/v1/kv/blocks?page") + page),
+                AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr(R"("param":"page")")));
+  }
+  EXPECT_THAT(ask(post("/v1/kv", "")), StartsWith("HTTP/1.1 405 "));
 }
 
 TEST_F(ServerTest, CorsAndLargeBodies) {

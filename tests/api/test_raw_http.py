@@ -210,7 +210,7 @@ def test_signals_let_running_streams_finish(start_server, tiny_models, sig):
     # The reference kernels: slow enough that the stream still runs when the new request comes.
     server = start_server(tiny_models["tiny-llama"], "--isa", "ref")
     with Raw(server) as running:
-        running.send(post(LONG | {"max_tokens": 80}))
+        running.send(post(LONG | {"max_tokens": 160}))
         running.read_until(b"\n\n")
         server.process.send_signal(sig)
         assert wait_until(lambda: ask(server, post(CHAT))[0] == 503, seconds=5)
