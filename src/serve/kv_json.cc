@@ -125,6 +125,33 @@ std::string reuse_json(const kv::Account& account) {
       curve.looked_up_blocks, curve.sampled_blocks, curve.sampling_rate, account.reuse_bytes, rates);
 }
 
+// Each count that is not 0 by its name.
+template <typename Kind, size_t kKinds>
+std::string counts_json(const std::array<uint64_t, kKinds>& counts) {
+  std::string out;
+  for (size_t i = 0; i < kKinds; ++i) {
+    if (counts[i] == 0) continue;
+    out += fmt::format(R"({}"{}":{})", out.empty() ? "" : ",", to_string(static_cast<Kind>(i)), counts[i]);
+  }
+  return out;
+}
+
+std::string tiers_json(std::span<const engine::TierReport> tiers) {
+  std::string out;
+  for (const engine::TierReport& tier : tiers) {
+    const kv::TierStats& store = tier.store;
+    out += fmt::format(
+        R"({}{{"tier":"{}","budget_bytes":{},"used_bytes":{},"blocks":{},"puts":{},"hits":{},"misses":{},)"
+        R"("loaded_bytes":{},"restored_tokens":{},"read_bytes_per_s":{:.0f},"write_bytes_per_s":{:.0f},)"
+        R"("drops":{{{}}},"faults":{{{}}}}})",
+        out.empty() ? "" : ",", tier.name, store.budget_bytes == 0 ? "null" : std::to_string(store.budget_bytes),
+        store.used_bytes, store.objects, store.puts, store.hits, store.misses, tier.loaded_bytes, tier.restored_tokens,
+        store.read_bytes_per_s, store.write_bytes_per_s, counts_json<kv::TierDrop>(store.drops),
+        counts_json<kv::TierFault>(store.faults));
+  }
+  return out;
+}
+
 char letter(kv::BlockState state) {
   switch (state) {
     case kv::BlockState::kFree:
@@ -164,7 +191,8 @@ std::string cache_reports_json(std::string_view id, const CacheReports& reports)
                      sums.prompt - sums.reused, prompts);
 }
 
-std::string account_json(const kv::Account& account, std::span<const engine::ModelInfo> models) {
+std::string account_json(const kv::Account& account, std::span<const engine::ModelInfo> models,
+                         std::span<const engine::TierReport> tiers) {
   const kv::PoolStats& pool = account.pool;
   const uint64_t logical = sum_bytes(account, &kv::GroupAccount::logical_tokens);
   const uint64_t stored = sum_bytes(account, &kv::GroupAccount::stored_tokens);
@@ -172,12 +200,12 @@ std::string account_json(const kv::Account& account, std::span<const engine::Mod
       R"({{"object":"kv","budget_bytes":{},"live_bytes":{},"cached_bytes":{},"free_bytes":{},"overhead_bytes":{},)"
       R"("stored_bytes":{},"internal_waste_bytes":{},"reserved_unused_bytes":{},"stranded_bytes":{},)"
       R"("sharing_factor":{},"extents":{{"bytes":{},"count":{},"free":{}}},"descriptor_bytes":{},{},)"
-      R"("reuse_distance":{},"models":[{}]}})",
+      R"("reuse_distance":{},"models":[{}],"tiers":[{}]}})",
       pool.budget_bytes, pool.live_bytes, pool.cached_bytes, pool.free_bytes, pool.overhead_bytes, stored,
       sum_bytes(account, &kv::GroupAccount::wasted_tokens), sum_bytes(account, &kv::GroupAccount::reserved_tokens),
       pool.free_bytes - pool.free_extents * account.extent_bytes, sharing_json(logical, stored), account.extent_bytes,
       account.n_extents, pool.free_extents, account.descriptor_bytes, index_json(account), reuse_json(account),
-      models_json(account, models));
+      models_json(account, models), tiers_json(tiers));
 }
 
 std::string block_map_json(const kv::BlockMapPage& map, std::span<const engine::ModelInfo> models) {

@@ -16,7 +16,8 @@ std::string cache_summary(const CacheReports& reports);
 std::string cache_reports_json(std::string_view id, const CacheReports& reports);
 
 // ModelIds are indices of `models`.
-std::string account_json(const kv::Account& account, std::span<const engine::ModelInfo> models);
+std::string account_json(const kv::Account& account, std::span<const engine::ModelInfo> models,
+                         std::span<const engine::TierReport> tiers);
 // Slots as one letter each: . free, o open, s sealed, c cached; `holders` of the open and sealed ones, in order.
 std::string block_map_json(const kv::BlockMapPage& map, std::span<const engine::ModelInfo> models);
 

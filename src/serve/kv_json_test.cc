@@ -73,7 +73,13 @@ TEST(KvJsonTest, Account) {
                        .stored_tokens = 300,
                        .reserved_tokens = 1,
                        .wasted_tokens = 19}}}};
-  Json json = Json::parse(account_json(account, one_model()));
+  engine::TierReport disk{.name = "disk", .restored_tokens = 64};
+  disk.store.drops[static_cast<size_t>(kv::TierDrop::kDiskFull)] = 3;
+  Json json = Json::parse(account_json(account, one_model(), std::span(&disk, 1)));
+  EXPECT_EQ(json["tiers"][0]["tier"], "disk");
+  EXPECT_EQ(json["tiers"][0]["restored_tokens"], 64);
+  EXPECT_EQ(json["tiers"][0]["drops"], (Json{{std::string(to_string(kv::TierDrop::kDiskFull)), 3}}));
+  EXPECT_EQ(json["tiers"][0]["faults"], Json::object());
   EXPECT_EQ(json["budget_bytes"], 1000);
   EXPECT_EQ(json["internal_waste_bytes"], 38);
   EXPECT_EQ(json["reserved_unused_bytes"], 2);
@@ -87,7 +93,7 @@ TEST(KvJsonTest, Account) {
   account.index = kv::PrefixStats{.nodes = 3, .evicted_for_room = 4};
   account.reuse = kv::ReuseCurve{.looked_up_blocks = 8, .sampled_blocks = 8, .hit_blocks = {1, 2, 3, 4}};
   account.models[0].groups[0].stored_tokens = 0;
-  json = Json::parse(account_json(account, {}));
+  json = Json::parse(account_json(account, {}, {}));
   EXPECT_EQ(json["index"]["nodes"], 3);
   EXPECT_EQ(json["evicted_blocks"]["for_room"], 4);
   EXPECT_EQ(json["reuse_distance"]["hit_rates"][2], (Json{{"budget", 2}, {"bytes", 2000}, {"hit_rate", 0.375}}));

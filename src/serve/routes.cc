@@ -174,7 +174,7 @@ http::HttpResponse Routes::request_cache(std::string_view id) const {
 void Routes::kv(http::Responder responder) {
   engine_.ask_kv([this, responder = std::move(responder)](pagoda::kv::Account account) {
     responder.post([this, responder, account = std::move(account)]() mutable {
-      responder.send({200, "application/json", {}, account_json(account, engine_.models())});
+      responder.send({200, "application/json", {}, account_json(account, engine_.models(), engine_.stats().tiers)});
     });
   });
 }
