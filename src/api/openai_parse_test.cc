@@ -72,6 +72,7 @@ TEST(OpenAiParse, ContextPolicies) {
               "400 context_policy.keep_tokens");
   }
   EXPECT_EQ(chat_refusal(R"("context_policy":{"type":"refuse","keep_tokens":4})"), "400 context_policy.keep_tokens");
+  EXPECT_EQ(chat_refusal(R"("context_policy":{"type":"sinks","keep_token":4})"), "400 context_policy.keep_token");
 }
 
 TEST(OpenAiParse, ChatDefaults) {

@@ -130,6 +130,11 @@ Result<std::optional<ContextPolicy>> parse_policy(const Fields& fields, OpenAiCa
     TRY_ASSIGN(policy.kind, policy_kind(*value, "context_policy"));
     return policy;
   }
+  for (const auto& [name, ignored] : value->items()) {
+    if (name != "type" && name != "keep_tokens") {
+      return invalid_field("context_policy." + name, "context_policy has the members type and keep_tokens only");
+    }
+  }
   const Fields inner(*value, "context_policy.");
   const Json* type = inner.find("type");
   if (type == nullptr) return invalid_field("context_policy.type", "context_policy.type is missing");

@@ -8,6 +8,7 @@
 int main(int argc, char** argv) {
   using namespace pagoda::cmd;
   std::signal(SIGPIPE, SIG_IGN);  // a vanished reader is an error of the write
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is a limit of file sizes
   const Parsed parsed = parse_options(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;
   const Options& options = parsed.options;

@@ -22,6 +22,7 @@
 
 namespace pagoda::engine {
 
+inline constexpr int kMostAnswerTokens = 1 << 17;   // under a policy: what nobody has read yet is held in memory
 inline constexpr int kMinPolicyContextTokens = 16;  // shorter contexts have no halves worth keeping
 
 // A conversation's prompt without its oldest turns.

@@ -166,6 +166,7 @@ Status Intake::fit_context(ActiveRequest& active) {
   TRY_ASSIGN(const ContextPolicy policy, policy_of(model_, request));
   const int context = model_.info.context_tokens;
   active.max_tokens = request.max_tokens.value_or(context);
+  if (policy.kind != Kind::kRefuse) active.max_tokens = std::min(active.max_tokens, kMostAnswerTokens);
   active.context = {.policy = policy.kind, .context_tokens = context, .keep_tokens = policy.keep_tokens, .cuts = {}};
   active.usage.context.policy = policy.kind;
   const int most = context - (active.max_tokens > 0 ? 1 : 0);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 
 #include "engine/test_models.h"
 
@@ -134,6 +135,8 @@ TEST_F(IntakeTest, SinksCutTheMiddleOfThePrompt) {
   EXPECT_EQ((*active)->max_tokens, 1000);
   const ContextUsage& usage = (*active)->usage.context;
   EXPECT_EQ(usage.policy, Kind::kSinks);
+  request.max_tokens = std::numeric_limits<int>::max();  // nobody may read it, and no context bounds it
+  EXPECT_EQ((*prepare(request))->max_tokens, kMostAnswerTokens);
   EXPECT_EQ(usage.edits, 1);
   EXPECT_EQ(usage.dropped_tokens, 60);
   request.max_tokens = 0;  // nothing is generated: all of the context is there for the prompt

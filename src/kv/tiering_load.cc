@@ -8,9 +8,10 @@
 namespace pagoda::kv {
 namespace {
 
-constexpr size_t kMostBlocks = 256;        // of one load: what others can use meanwhile stays bounded
-constexpr int64_t kForgetUs = 10'000'000;  // a read rate is believed for so long
-constexpr int64_t kLeastWaitUs = 20'000;   // shorter deadlines would only measure the engine's steps
+constexpr size_t kMostBlocks = 256;             // of one load: what others can use meanwhile stays bounded
+constexpr int64_t kForgetUs = 10'000'000;       // a read rate is believed for so long
+constexpr int64_t kLeastWaitUs = 20'000;        // shorter deadlines would only measure the engine's steps
+constexpr int64_t kUnmeasuredWaitUs = 200'000;  // before it is known how long computing takes
 
 }  // namespace
 
@@ -272,7 +273,7 @@ bool Tiering::is_slower(const Load& load) const {
 int64_t Tiering::deadline_us(const Load& load, size_t first) const {
   const double us =
       static_cast<double>((load.end - std::min(first, load.end)) * kBlockTokens) * load.model->us_per_token;
-  const int64_t wait_us = us > 0 ? std::max(kLeastWaitUs, static_cast<int64_t>(us)) : config_.load_wait_us;
+  const int64_t wait_us = us > 0 ? std::max(kLeastWaitUs, static_cast<int64_t>(us)) : kUnmeasuredWaitUs;
   return clock_.now_us() + std::min(wait_us, config_.load_wait_us);
 }
 
