@@ -26,7 +26,9 @@ inline constexpr kv::ModelId kModel{0}, kOther{1};
 
 inline std::vector<TokenId> prompt_of(int n, int salt) {
   std::vector<TokenId> tokens;
-  for (int i = 0; i < n; ++i) tokens.push_back(TokenId((i * 7919 + salt * 104729 + 1) % 32003));
+  for (int i = 0; i < n; ++i) {
+    tokens.push_back(TokenId(static_cast<int32_t>((int64_t{i} * 7919 + int64_t{salt} * 104729 + 1) % 32003)));
+  }
   return tokens;
 }
 
