@@ -180,12 +180,14 @@ TEST_P(ContextEdit, Preempted) {
   EXPECT_GT(world.n_preempted, 0);
 }
 
-// equality_test.cc goes through all families in all arithmetics; edits have no more of either.
-constexpr Case kCases[] = {{"llama", kernels::Arithmetic::kInt8},
-                           {"qwen2", kernels::Arithmetic::kBf16},
-                           {"qwen3", kernels::Arithmetic::kF32},
-                           {"gemma3", kernels::Arithmetic::kInt8},
-                           {"gemma3", kernels::Arithmetic::kBf16}};
+// equality_test.cc goes through all families in all arithmetics; edits have no more of either, and sanitizers see enough in two.
+constexpr Case kCases[] = {
+    {"llama", kernels::Arithmetic::kInt8},  {"gemma3", kernels::Arithmetic::kInt8},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    {"qwen2", kernels::Arithmetic::kBf16},  {"qwen3", kernels::Arithmetic::kF32},
+    {"gemma3", kernels::Arithmetic::kBf16},
+#endif
+};
 INSTANTIATE_TEST_SUITE_P(Models, ContextEdit, ::testing::ValuesIn(kCases), [](const auto& info) {
   return std::string(info.param.family) + "_" + std::string(to_string(info.param.arithmetic));
 });
