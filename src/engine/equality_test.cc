@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "base/digest.h"
+#include "base/test_folder.h"
 #include "engine/sampler.h"
 #include "engine/step_runner.h"
-#include "engine/test_folder.h"
 #include "engine/test_models.h"
 
 namespace pagoda::engine {

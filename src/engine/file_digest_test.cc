@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "engine/test_folder.h"
+#include "base/test_folder.h"
 
 namespace pagoda::engine {
 namespace {

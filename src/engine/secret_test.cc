@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/test_folder.h"
+#include "base/test_folder.h"
 
 namespace pagoda::engine {
 namespace {

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/digest.h"
+#include "base/test_folder.h"
 #include "kv/block_io.h"
 #include "kv/tier.h"
 #include "kv/tier_io.h"
@@ -63,17 +64,6 @@ class TestBlocks final : public BlockIo {
 
 class TempDir {
  public:
-  TempDir() {
-    std::string path = (std::filesystem::temp_directory_path() / "pagoda_tier_XXXXXX").string();
-    CHECK(::mkdtemp(path.data()) != nullptr);
-    path_ = path;
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
   const std::string& path() const { return path_; }
   std::vector<std::filesystem::path> files(std::string_view suffix) const {
     std::vector<std::filesystem::path> found;
@@ -93,7 +83,8 @@ class TempDir {
   }
 
  private:
-  std::string path_;
+  TestFolder folder_;
+  std::string path_ = folder_.path().string();
 };
 
 // What a disk may do. Values are errno, 0: none.

@@ -19,6 +19,16 @@ TierKey key_of(const TieredWorld& w, std::span<const TokenId> tokens, size_t blo
   return key;
 }
 
+// What a world that served the tokens leaves in its tier.
+Objects stored(std::span<const TokenId> tokens) {
+  Objects objects;
+  {
+    TieredWorld w(64, objects);
+    w.serve(tokens);
+  }
+  return objects;
+}
+
 TEST(TieringTest, WholeBlocksAreStoredAndHoldNothing) {
   Objects objects;
   TieredWorld w(64, objects);
@@ -54,12 +64,8 @@ TEST(TieringTest, RestoredAfterARestart) {
 }
 
 TEST(TieringTest, NothingForeignIsFound) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(200);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(64, objects);
   EXPECT_EQ(w.serve(tokens, {{1, 2}}).reused_tokens, 0);  // another namespace
   w.index.clear();
@@ -142,12 +148,8 @@ TEST(TieringTest, AFailedBlockEndsTheRun) {
 }
 
 TEST(TieringTest, CompletionsInAnyOrder) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(200);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(64, objects);
   w.tier->answers = FakeTier::Answers::kWhenFinished;
   KvLease lease(ModelId(0), {}), other(ModelId(0), {});
@@ -174,12 +176,8 @@ TEST(TieringTest, CompletionsInAnyOrder) {
 }
 
 TEST(TieringTest, ALoadGoesOnWhenNobodyWaits) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(200);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(64, objects);
   w.tier->answers = FakeTier::Answers::kWhenFinished;
   KvLease lease(ModelId(0), {});
@@ -194,12 +192,8 @@ TEST(TieringTest, ALoadGoesOnWhenNobodyWaits) {
 
 // Blocks behind what was evicted meanwhile are of no use.
 TEST(TieringTest, TheirPathIsGone) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(200);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(64, objects);
   w.serve(std::span(tokens).first(97));
   w.tier->answers = FakeTier::Answers::kWhenFinished;
@@ -220,12 +214,8 @@ TEST(TieringTest, TheirPathIsGone) {
 }
 
 TEST(TieringTest, WhoWaitedTooLongUsesWhatHasCome) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(200);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(64, objects);
   w.tier->answers = FakeTier::Answers::kWhenFinished;
   w.tiering->set_compute_cost(ModelId(0), 1000);
@@ -254,12 +244,8 @@ TEST(TieringTest, WhoWaitedTooLongUsesWhatHasCome) {
 }
 
 TEST(TieringTest, SlowerThanComputing) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(200);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(64, objects);
   w.tier->given_stats.read_bytes_per_s = 1e6;  // 1,536 bytes in 1,536 us
   w.tiering->set_compute_cost(ModelId(0), 7);  // 192 tokens in 1,344
@@ -278,12 +264,8 @@ TEST(TieringTest, SlowerThanComputing) {
 }
 
 TEST(TieringTest, NoMoreThanRamHasRoomFor) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(600);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(6, objects);  // 24 blocks
   KvLease other(ModelId(0), {}), lease(ModelId(0), {});
   w.compute(other, salted_tokens(380, 5));  // 12
@@ -400,12 +382,8 @@ TEST(TieringTest, WhatIsUsedInRamStaysInTheTier) {
 }
 
 TEST(TieringTest, AShortQueue) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(400);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(64, objects);
   w.tier->most_queued = 3;
   EXPECT_EQ(w.serve(tokens).reused_tokens, 384);
@@ -432,12 +410,8 @@ TEST(TieringTest, WhoOptsOutStoresAllTheSame) {
 }
 
 TEST(TieringTest, ClosedWhileItLoads) {
-  Objects objects;
   const std::vector<TokenId> tokens = salted_tokens(400);
-  {
-    TieredWorld w(64, objects);
-    w.serve(tokens);
-  }
+  Objects objects = stored(tokens);
   TieredWorld w(64, objects);
   w.tier->answers = FakeTier::Answers::kWhenFinished;
   KvLease lease(ModelId(0), {});

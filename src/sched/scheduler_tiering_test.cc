@@ -38,14 +38,17 @@ SequenceSpec spec_of(uint64_t id, std::vector<TokenId> prompt, kv::ModelId model
   return {.id = seq(id), .model = model, .prompt = std::move(prompt)};
 }
 
+// A first world computes the prompt, and its tier keeps it.
+void store(std::vector<TokenId> prompt, kv::FakeTier::Objects& objects) {
+  TieredWorld w(64, {.step_tokens = 64}, objects);
+  ASSERT_TRUE(w.submit(spec_of(1, std::move(prompt)), 5));
+  w.run_tiered();
+  w.check_done();
+}
+
 TEST(SchedulerTieringTest, OthersRunWhileOneWaits) {
   kv::FakeTier::Objects objects;
-  {
-    TieredWorld w(64, {.step_tokens = 64}, objects);
-    ASSERT_TRUE(w.submit(spec_of(1, prompt_of(200, 1)), 5));
-    w.run_tiered();
-    w.check_done();
-  }
+  ASSERT_NO_FATAL_FAILURE(store(prompt_of(200, 1), objects));
   TieredWorld w(64, {.step_tokens = 64}, objects);
   w.tier->answers = kv::FakeTier::Answers::kWhenFinished;
   ASSERT_TRUE(w.submit(spec_of(2, prompt_of(200, 1)), 5));
@@ -68,11 +71,7 @@ TEST(SchedulerTieringTest, OthersRunWhileOneWaits) {
 
 TEST(SchedulerTieringTest, WhoWaitedTooLongComputes) {
   kv::FakeTier::Objects objects;
-  {
-    TieredWorld w(64, {.step_tokens = 64}, objects);
-    ASSERT_TRUE(w.submit(spec_of(1, prompt_of(200, 1)), 5));
-    w.run_tiered();
-  }
+  ASSERT_NO_FATAL_FAILURE(store(prompt_of(200, 1), objects));
   TieredWorld w(64, {.step_tokens = 64}, objects);
   w.tier->answers = kv::FakeTier::Answers::kWhenFinished;
   ASSERT_TRUE(w.submit(spec_of(2, prompt_of(200, 1)), 5));
@@ -89,11 +88,7 @@ TEST(SchedulerTieringTest, WhoWaitedTooLongComputes) {
 // The load holds all memory for a while: that is no reason to end anybody.
 TEST(SchedulerTieringTest, NobodyEndsForWantOfLoadingBlocks) {
   kv::FakeTier::Objects objects;
-  {
-    TieredWorld w(64, {.step_tokens = 64}, objects);
-    ASSERT_TRUE(w.submit(spec_of(1, prompt_of(350, 1)), 5));
-    w.run_tiered();
-  }
+  ASSERT_NO_FATAL_FAILURE(store(prompt_of(350, 1), objects));
   TieredWorld w(6, {.step_tokens = 64}, objects);
   w.tier->answers = kv::FakeTier::Answers::kWhenFinished;
   ASSERT_TRUE(w.submit(spec_of(2, prompt_of(350, 1)), 5));

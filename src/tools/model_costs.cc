@@ -11,11 +11,11 @@ namespace {
 using kernels::Arithmetic;
 using kernels::DotKind;
 
-// q.k of int8 K: exact integers in int8 arithmetic, bf16 in bf16. K in bf16 is f32's in int8 arithmetic.
-DotKind qk_kind(kv::KvType k, Arithmetic arithmetic) {
+// Of a product with cached K or V: in int8 arithmetic integers where the cache has int8, else f32.
+DotKind product_kind(kv::KvType type, Arithmetic arithmetic, DotKind integers) {
   switch (arithmetic) {
     case Arithmetic::kInt8:
-      return k == kv::KvType::kInt8 ? DotKind::kInt8 : DotKind::kF32;
+      return type == kv::KvType::kInt8 ? integers : DotKind::kF32;
     case Arithmetic::kF32:
       return DotKind::kF32;
     case Arithmetic::kBf16:
@@ -24,18 +24,9 @@ DotKind qk_kind(kv::KvType k, Arithmetic arithmetic) {
   return DotKind::kF32;
 }
 
-// P.V: weights of 15 bits over int8 V in int8 arithmetic; V in bf16 is f32's there.
-DotKind pv_kind(kv::KvType v, Arithmetic arithmetic) {
-  switch (arithmetic) {
-    case Arithmetic::kInt8:
-      return v == kv::KvType::kInt8 ? DotKind::kInt15 : DotKind::kF32;
-    case Arithmetic::kF32:
-      return DotKind::kF32;
-    case Arithmetic::kBf16:
-      return DotKind::kBf16;
-  }
-  return DotKind::kF32;
-}
+// The queries of q.K have 8 bits, the weights of P.V 15.
+DotKind qk_kind(kv::KvType k, Arithmetic arithmetic) { return product_kind(k, arithmetic, DotKind::kInt8); }
+DotKind pv_kind(kv::KvType v, Arithmetic arithmetic) { return product_kind(v, arithmetic, DotKind::kInt15); }
 
 void add_layer(std::vector<ModelCosts::KvLayers>& kv, const ModelCosts::KvLayers& layer) {
   const auto same = std::ranges::find_if(kv, [&](const ModelCosts::KvLayers& other) {

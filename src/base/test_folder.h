@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-namespace pagoda::engine {
+namespace pagoda {
 
 class TestFolder {
  public:
@@ -29,4 +29,4 @@ class TestFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace pagoda::engine
+}  // namespace pagoda
