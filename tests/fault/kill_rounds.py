@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills a serving process at random moments while it stores cached prefixes, starts it again on what it left, and asks the same things.
 
-  tests/fault/kill_rounds.py [--rounds 100] [--model smollm2] [--seed N] [--binary build/release/pagoda] [--json FILE]
+  build/venv/bin/python tests/fault/kill_rounds.py [--rounds 100] [--model smollm2] [--seed N] [--binary build/release/pagoda] [--json FILE]
 
 A round serves with a disk tier, a Redis or both, lets four clients (the openai package) ask prompts with common beginnings, and kills the
 process with SIGKILL: now and then while it still starts. Between rounds files and values are damaged now and then. Every answer must be,
