@@ -3,8 +3,8 @@
 
   build/venv/bin/python tests/fault/kill_rounds.py [--rounds 100] [--model smollm2] [--seed N] [--binary build/release/pagoda] [--json FILE]
 
-A round serves with a disk tier, a Redis or both, lets four clients (the openai package) ask prompts with common beginnings, and kills the
-process with SIGKILL: now and then while it still starts. Between rounds files and values are damaged now and then. Every answer must be,
+A round serves with a disk tier, a Redis or both, lets four clients (the openai package) ask prompts with common beginnings, old ones and
+new ones, and kills the process with SIGKILL: now and then while it still starts. Between rounds files and values are damaged now and then. Every answer must be,
 greedy, the one of a server without tiers, every request must end, every start must succeed, and over the rounds tiers must have been hit.
 The seed is printed and makes the same rounds again; the moments of the kills are what the machine makes of them.
 """
@@ -41,24 +41,25 @@ class Load:
 
     kv_memory: str = "32M"
     disk_size: str = "48M"
-    slow_write_rate: str = "20M"
+    slow_write_rate: str = "10M"
     document_words: int = 220
     question_words: int = 60
-    prompts: int = 40
-    asked: int = 12  # prompts of a round
+    prompts: int = 40  # known at a time
+    asked: int = 12  # of those, in a round
+    new: int = 6  # of those, never asked before; the oldest are forgotten
     kill_within_s: float = 4.0
 
 
-TINY = Load(kv_memory="4M", disk_size="4M", slow_write_rate="4M", document_words=60, question_words=20, prompts=24, asked=24, kill_within_s=0.5)
+TINY = Load(kv_memory="4M", disk_size="4M", slow_write_rate="1M", document_words=60, question_words=20, prompts=24, asked=24, new=8, kill_within_s=0.5)
 
 
-def make_prompts(load, seed=1):
-    """Four beginnings, and for each prompt more or less of one of them and words of its own."""
+def make_prompts(load, n, seed=1):
+    """A beginning for each four, and for each more or less of it and words of its own."""
     rng = random.Random(seed)
-    documents = [rng.choices(WORDS, k=load.document_words) for _ in range(4)]
+    documents = [rng.choices(WORDS, k=load.document_words) for _ in range(-(-n // 4))]
     prompts = []
-    for i in range(load.prompts):
-        begin = documents[i % 4][: rng.randint(load.document_words // 2, load.document_words)]
+    for i in range(n):
+        begin = documents[i // 4][: rng.randint(load.document_words // 2, load.document_words)]
         prompts.append(" ".join(begin + rng.choices(WORDS, k=load.question_words)))
     return prompts
 
@@ -98,6 +99,10 @@ def tiers_of(server):
         return json.loads(body)["tiers"] if status == 200 else []
     except (OSError, ValueError):
         return []
+
+
+def puts_of(tiers):
+    return sum(tier["puts"] for tier in tiers)
 
 
 def add_counts(sums, tiers):
@@ -146,10 +151,11 @@ class Rounds:
     def __init__(self, pagoda, model, load, seed, folder):
         self.pagoda, self.model, self.load, self.folder = pagoda, model, load, pathlib.Path(folder)
         self.rng = random.Random(seed)
-        self.prompts = make_prompts(load)
+        self.prompts = make_prompts(load, load.prompts, seed)
         self.truth = Truth(pagoda, model, self.folder / "truth.log")
         self.redis = Redis()
-        self.problems, self.counts, self.answered, self.cached_tokens, self.restarts = [], {}, 0, 0, 0
+        self.problems, self.counts = [], {}
+        self.answered = self.cached_tokens = self.starts = self.killed_storing = 0
 
     def close(self):
         self.truth.stop()
@@ -157,13 +163,13 @@ class Rounds:
 
     def options(self):
         disk = ["--kv-disk", self.folder / "kv", "--kv-disk-size", self.load.disk_size]
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.5:
             disk += ["--kv-disk-write-rate", self.load.slow_write_rate]
         redis = ["--kv-redis", self.redis.url]
         return ["--kv-memory", self.load.kv_memory, *self.rng.choice((disk, disk, redis, disk + redis))]
 
     def start(self, options):
-        self.restarts += 1
+        self.starts += 1
         return Server(self.pagoda, self.model, *options, log_path=self.folder / "server.log")
 
     def judge(self, prompt, answer):
@@ -200,16 +206,23 @@ class Rounds:
                 done.result()
 
     def killed_round(self):
-        prompts = self.rng.sample(self.prompts, self.load.asked)
+        new = make_prompts(self.load, self.load.new, self.rng.random())
+        self.prompts = self.prompts[len(new) :] + new
+        prompts = self.rng.sample(self.prompts[: -len(new)], self.load.asked - len(new)) + new
+        self.rng.shuffle(prompts)
         for prompt in prompts:
             self.truth(prompt)  # known before, so that the server is killed while it works
-        server, is_killed, seen = self.start(self.options()), threading.Event(), []
+        server, is_killed, seen = self.start(self.options()), threading.Event(), [[]]
+        # At a moment, or soon after some blocks are stored.
+        enough_puts = self.rng.choice((1 << 30, self.rng.randint(1, 60)))
         moment = time.monotonic() + self.rng.uniform(0, self.load.kill_within_s)
+        pause = self.rng.uniform(0, 0.02)
 
         def kill():
-            while (left := moment - time.monotonic()) > 0:
-                seen[:] = tiers_of(server) or seen
-                time.sleep(max(0, min(left, 0.05)))
+            while time.monotonic() < moment and puts_of(seen[-1]) < enough_puts:
+                seen.append(tiers_of(server))
+                time.sleep(0.01)
+            time.sleep(pause)
             is_killed.set()
             server.kill()
 
@@ -217,7 +230,8 @@ class Rounds:
         killer.start()
         self.serve(server, prompts, is_killed)
         killer.join()
-        add_counts(self.counts, seen)
+        add_counts(self.counts, seen[-1])
+        self.killed_storing += puts_of(seen[-1]) > puts_of(seen[max(0, len(seen) - 6)])
 
     def killed_while_starting(self):
         command = [self.pagoda.binary, "serve", self.model, "--port", 0, *self.options()]
@@ -246,7 +260,8 @@ class Rounds:
             self.problems.append(f"the last server ended with {code}: {server.log_end()}")
 
     def result(self):
-        return {"starts": self.restarts, "answers": self.answered, "cached_tokens": self.cached_tokens, "counts": dict(sorted(self.counts.items()))}
+        return {"starts": self.starts, "killed_storing": self.killed_storing, "answers": self.answered,
+                "cached_tokens": self.cached_tokens, "counts": dict(sorted(self.counts.items()))}
 
 
 def main():

@@ -9,7 +9,7 @@ import pytest
 from fault.kill_rounds import TINY, Rounds, ask, client_of, make_prompts, tiers_of
 from redis_process import Redis
 
-PROMPTS = make_prompts(TINY)[:8]
+PROMPTS = make_prompts(TINY, 8)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_redis_dies_and_comes_back(start_server, llama, truth, redis):
     n_puts = tier["puts"]
     redis.start()
     time.sleep(1.1)  # until it is probed again
-    more = make_prompts(TINY, seed=2)
+    more = make_prompts(TINY, 24, seed=2)
     for prompt in more:
         answers(server, [prompt])
         if tiers_of(server)[0]["puts"] > n_puts:
