@@ -4,7 +4,8 @@
   build/venv/bin/python tests/fault/kill_rounds.py [--rounds 100] [--model smollm2] [--seed N] [--binary build/release/pagoda] [--json FILE]
 
 A round serves with a disk tier, a Redis or both, lets four clients (the openai package) ask prompts with common beginnings, old ones and
-new ones, and kills the process with SIGKILL: now and then while it still starts. Between rounds files and values are damaged now and then. Every answer must be,
+new ones, and kills the process with SIGKILL: now and then while it still starts. Now and then Redis stops for a while or loses all that it
+has, and between rounds files and values are damaged. Every answer must be,
 greedy, the one of a server without tiers, every request must end, every start must succeed, and over the rounds tiers must have been hit.
 The seed is printed and makes the same rounds again; the moments of the kills are what the machine makes of them.
 """
@@ -226,12 +227,23 @@ class Rounds:
             is_killed.set()
             server.kill()
 
-        killer = threading.Thread(target=kill)
-        killer.start()
+        threads = [threading.Thread(target=kill), threading.Thread(target=self.disturb_redis, args=(random.Random(self.rng.random()),))]
+        for thread in threads:
+            thread.start()
         self.serve(server, prompts, is_killed)
-        killer.join()
+        for thread in threads:
+            thread.join()
         add_counts(self.counts, seen[-1])
         self.killed_storing += puts_of(seen[-1]) > puts_of(seen[max(0, len(seen) - 6)])
+
+    def disturb_redis(self, rng):
+        if rng.random() < 0.7:
+            return
+        time.sleep(rng.uniform(0, self.load.kill_within_s))
+        stop, go_on = rng.choice(((self.redis.pause, self.redis.resume), (self.redis.stop, self.redis.start)))
+        stop()
+        time.sleep(rng.uniform(0, self.load.kill_within_s))
+        go_on()
 
     def killed_while_starting(self):
         command = [self.pagoda.binary, "serve", self.model, "--port", 0, *self.options()]
