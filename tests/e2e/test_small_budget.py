@@ -10,8 +10,8 @@ def test_all_finish(start_server, tiny_models):
     roomy = start_server(tiny_models["tiny-llama-mha"], "--kv-memory", "256M")
     budget = budget_bytes(requests, bytes_per_token(roomy))
     small = start_server(tiny_models["tiny-llama-mha"], "--kv-memory", budget)
-    _, expected = run(roomy, requests, ROOM_FOR)
-    _, texts = run(small, requests, REQUESTS)
+    _, expected, _ = run(roomy, requests, ROOM_FOR)
+    _, texts, _ = run(small, requests, REQUESTS)
     assert None not in texts and texts == expected
     kv = json.loads(small.get("/v1/kv")[1])
     assert kv["budget_bytes"] == budget and kv["live_bytes"] == 0

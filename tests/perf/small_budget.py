@@ -31,7 +31,7 @@ def make_requests(seed):
 
 
 def ask(server, request):
-    """The text; None if the request failed."""
+    """(text, id of the answer); None if the request failed."""
     prompt, max_tokens = request
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
     body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
@@ -41,15 +41,18 @@ def ask(server, request):
     connection.close()
     if answer.status != 200 or found["usage"]["completion_tokens"] != max_tokens:
         return None
-    return found["choices"][0]["text"]
+    return found["choices"][0]["text"], found["id"]
 
 
 def run(server, requests, at_once):
-    """(generated tokens/s, texts)"""
+    """(generated tokens/s, texts, tokens that preemptions made it compute again)"""
     begin = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        texts = list(pool.map(lambda request: ask(server, request), requests))
-    return sum(n for _, n in requests) / (time.perf_counter() - begin), texts
+        answers = list(pool.map(lambda request: ask(server, request), requests))
+    rate = sum(n for _, n in requests) / (time.perf_counter() - begin)
+    reports = [json.loads(server.get(f"/v1/requests/{answer[1]}/cache")[1]) for answer in answers if answer]
+    again = sum(prompt["recomputed_tokens"] for report in reports for prompt in report["prompts"])
+    return rate, [answer and answer[0] for answer in answers], again
 
 
 def bytes_per_token(server):
@@ -74,13 +77,14 @@ def main():
     roomy = Server(binary, args.model, "-t", args.threads, "--kv-memory", "1G", log_path=ROOT / "build" / "roomy.log")
     budget = budget_bytes(make_requests(0), bytes_per_token(roomy))
     small = Server(binary, args.model, "-t", args.threads, "--kv-memory", budget, log_path=ROOT / "build" / "small.log")
-    rates, failed, differing = {"ideal": [], "small": [], "roomy": []}, 0, 0
+    rates, failed, differing, recomputed = {"ideal": [], "small": [], "roomy": []}, 0, 0, 0
     for n in range(args.repeat):
         texts = {}
         for name, server, at_once, salt in (("ideal", roomy, ROOM_FOR, 0), ("small", small, REQUESTS, 0), ("roomy", roomy, REQUESTS, 1)):
             # The roomy server would find its own prompts cached.
-            rate, texts[name] = run(server, make_requests(2 * n + salt), at_once)
+            rate, texts[name], again = run(server, make_requests(2 * n + salt), at_once)
             rates[name].append(rate)
+            recomputed += again
         failed += sum(text is None for text in texts["small"])
         differing += sum(a != b for a, b in zip(texts["small"], texts["ideal"]))
     small.stop()
@@ -91,9 +95,11 @@ def main():
     print(f"  16 at a time, room for all  {median['ideal']:8.1f}")
     print(f"  64 at once, this budget     {median['small']:8.1f}   {100 * ratio:.1f} % of it; limit 85 %")
     print(f"  64 at once, room for all    {median['roomy']:8.1f}")
-    print(f"  {failed} failed, {differing} texts differ")
+    computed = args.repeat * sum(len(prompt) + n for prompt, n in make_requests(0))
+    print(f"  {failed} failed, {differing} texts differ; preemptions made it compute {100 * recomputed / computed:.1f} % of the tokens again")
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({"budget_bytes": budget, "rates": rates, "ratio": ratio, "failed": failed, "differing": differing}))
+        found = {"budget_bytes": budget, "rates": rates, "ratio": ratio, "failed": failed, "differing": differing, "recomputed_tokens": recomputed}
+        pathlib.Path(args.json).write_text(json.dumps(found))
     return 1 if failed or differing else 0
 
 
