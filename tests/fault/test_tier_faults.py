@@ -7,6 +7,7 @@ import time
 
 import pytest
 from fault.kill_rounds import TINY, Rounds, ask, client_of, make_prompts, tiers_of
+from pagoda_process import error_of
 from redis_process import Redis
 
 PROMPTS = make_prompts(TINY, 8)
@@ -165,3 +166,9 @@ def test_another_models_folder(start_server, tiny_models, llama, truth, tmp_path
     again = start_server(llama, *on_disk(tmp_path / "kv"))
     assert answers(again)[0] == truth
     assert tiers_of(again)[0]["hits"] > 0
+
+
+def test_one_folder_for_two(pagoda, start_server, llama, tmp_path):
+    start_server(llama, *on_disk(tmp_path / "kv"))
+    second = pagoda.run("serve", llama, "--port", 0, *on_disk(tmp_path / "kv"), "--log-level", "error")
+    assert f"{tmp_path / 'kv'} is in use by another process" in error_of(second, 2)
