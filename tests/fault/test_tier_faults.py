@@ -2,12 +2,15 @@
 
 import random
 import resource
+import shlex
 import shutil
+import subprocess
 import time
+import types
 
 import pytest
 from fault.kill_rounds import TINY, Rounds, ask, client_of, make_prompts, tiers_of
-from pagoda_process import error_of
+from pagoda_process import Server, error_of
 from redis_process import Redis
 
 PROMPTS = make_prompts(TINY, 8)
@@ -107,12 +110,40 @@ def test_flipped_bits_in_redis(start_server, llama, truth, redis):
     assert tiers_of(second)[0]["hits"] == 0
 
 
-def test_a_full_disk(start_server, llama, truth, tmp_path):
+def test_a_file_size_limit(start_server, llama, truth, tmp_path):
     server = start_server(llama, *on_disk(tmp_path / "kv"))
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))  # less than a segment
     assert answers(server)[0] == truth
     tier = tier_when(server, lambda tier: tier["drops"])
     assert tier["drops"]["disk_full"] > 0 and tier["puts"] == 0
+
+
+@pytest.fixture
+def small_disk(pagoda, tmp_path):
+    """(folder, a binary that sees 2 MB there): a tmpfs in a mount namespace of its own."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = f"mount -t tmpfs -o size=2m none {shlex.quote(str(folder))}"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode != 0:
+        pytest.skip("this system allows no mount namespaces")
+    script = tmp_path / "pagoda"
+    script.write_text(f"#!/bin/sh\nexec unshare -rm sh -c '{mount} && exec \"$@\"' sh {shlex.quote(str(pagoda.binary))} \"$@\"\n")
+    script.chmod(0o755)
+    return folder, script
+
+
+def test_a_full_disk(start_server, tiny_models, small_disk, tmp_path):
+    folder, script = small_disk
+    model, prompts = tiny_models["tiny-llama-mha"], make_prompts(TINY, 24)
+    expected = answers(start_server(model), prompts)[0]
+    server = Server(types.SimpleNamespace(binary=script), model, *on_disk(folder, "16M"), log_path=tmp_path / "small.log")
+    try:
+        assert answers(server, prompts)[0] == expected
+        tier = tier_when(server, lambda tier: tier["drops"])
+        assert tier["drops"]["disk_full"] > 0 and tier["puts"] > 0
+    finally:
+        code = server.stop()
+    assert code == 0, server.log_end()
 
 
 def test_a_budget_for_less_than_a_prompt(start_server, llama, truth, tmp_path):
