@@ -161,13 +161,12 @@ def test_redis_dies_and_comes_back(start_server, llama, truth, redis):
     tier = tier_when(server, lambda tier: tier["faults"].get("io", 0) > 0 or tier["drops"])
     n_puts = tier["puts"]
     redis.start()
-    time.sleep(1.1)  # until it is probed again
-    more = make_prompts(TINY, 24, seed=2)
-    for prompt in more:
-        answers(server, [prompt])
-        if tiers_of(server)[0]["puts"] > n_puts:
-            break
-    tier_when(server, lambda tier: tier["puts"] > n_puts)
+    deadline, seed = time.monotonic() + 60, 2
+    while tiers_of(server)[0]["puts"] == n_puts:  # until it is probed again, and somebody has something to store
+        assert time.monotonic() < deadline
+        answers(server, make_prompts(TINY, 1, seed))
+        seed += 1
+        time.sleep(0.05)
 
 
 def test_redis_that_hangs(start_server, llama, truth, redis):
