@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/test_seed.h"
+
 namespace pagoda::kv {
 namespace {
 
@@ -160,8 +162,8 @@ TEST(BlockPoolDeathTest, MisuseAborts) {
 }
 
 // Random operations against a map of holders, whose extents tell what the pool must be able to serve.
-TEST(BlockPoolTest, RandomOperations) {
-  const unsigned seed = std::random_device{}();
+void run_random_operations(int n_steps) {
+  const unsigned seed = test_seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const size_t budget = 4000 + random() % 100;
@@ -176,7 +178,7 @@ TEST(BlockPoolTest, RandomOperations) {
     bool kept = false;
   };
   std::vector<Held> held;
-  for (int step = 0; step < 20000; ++step) {
+  for (int step = 0; step < n_steps; ++step) {
     const unsigned op = random() % 8;
     if (op < 4) {
       const size_t c = random() % classes.size();
@@ -229,6 +231,10 @@ TEST(BlockPoolTest, RandomOperations) {
   }
   EXPECT_EQ(pool.stats().live_blocks, 0u);
 }
+
+TEST(BlockPoolTest, RandomOperations) { run_random_operations(20'000); }
+
+TEST(BlockPoolTest, DISABLED_AMillionSteps) { run_random_operations(1'000'000); }
 
 TEST(BlockPoolTest, StatsAddUpSeenFromAnotherThread) {
   BlockPool pool({.budget_bytes = 10000, .extent_bytes = 300});

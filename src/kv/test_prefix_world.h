@@ -22,6 +22,14 @@ namespace pagoda::kv {
     ASSERT_TRUE(sound_) << sound_.error().message; \
   } while (0)
 
+#define ASSERT_WITHIN_BUDGET(pool_stats)                                                           \
+  do {                                                                                             \
+    const PoolStats stats_ = (pool_stats);                                                         \
+    ASSERT_LE(stats_.live_bytes + stats_.cached_bytes, stats_.budget_bytes);                       \
+    ASSERT_EQ(stats_.live_bytes + stats_.cached_bytes + stats_.free_bytes + stats_.overhead_bytes, \
+              stats_.budget_bytes);                                                                \
+  } while (0)
+
 inline constexpr size_t kSlotBytes = 8;  // a token's K and V: the smallest block has 256 bytes
 
 // The arena of a PrefixWorld, for tiers.

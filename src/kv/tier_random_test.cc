@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "base/test_seed.h"
 #include "kv/test_tier_world.h"
 #include "kv/tier_disk.h"
 
@@ -21,6 +22,7 @@ struct RandomTierLoad {
   bool is_roomy;    // nothing is ever reclaimed: the model knows what is there
   bool has_faults;  // the disk fails now and then
   int n_steps;
+  int checks_every = 64;
 };
 
 class TierRandom {
@@ -35,7 +37,7 @@ class TierRandom {
     for (int step = 0; step < load_.n_steps && !testing::Test::HasFailure(); ++step) {
       turn();
       if (load_.has_faults) roll_faults();
-      if (step % 64 == 0) check();
+      if (step % load_.checks_every == 0) check();
     }
     drain();
     check();
@@ -195,9 +197,8 @@ class TierRandom {
 };
 
 void run_load(const RandomTierLoad& load, auto&& expect) {
-  const unsigned seed = std::random_device{}();
+  const unsigned seed = test_seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::printf("seed %u\n", seed);
   TierRandom world(load, seed);
   world.run();
   expect(world);
@@ -226,6 +227,19 @@ TEST(DiskTierRandom, OnABadDisk) {
         EXPECT_GT(w.n_hits, 500u);
         EXPECT_GT(w.n_failed, 50u);
       });
+}
+
+TEST(DiskTierRandom, DISABLED_AMillionSteps) {
+  start_log("error");
+  RandomTierLoad load{.budget_bytes = 200 << 10,
+                      .segment_bytes = 20 << 10,
+                      .is_roomy = false,
+                      .has_faults = false,
+                      .n_steps = 500'000,
+                      .checks_every = 1};
+  run_load(load, [](const TierRandom& w) { EXPECT_GT(w.n_reclaimed, 1000u); });
+  load.has_faults = true;
+  run_load(load, [](const TierRandom& w) { EXPECT_GT(w.n_failed, 1000u); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "base/test_seed.h"
 #include "kv/test_redis_server.h"
 #include "kv/tier_redis.h"
 
@@ -35,15 +36,14 @@ struct SharedServer {
   }
 };
 
-TEST(RedisTierRandom, NeverAWrongByte) {
-  const unsigned seed = std::random_device{}();
+void run_steps(int n_steps) {
+  const unsigned seed = test_seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
   SharedServer s;
   std::set<uint64_t> spoilt;
   int n_hits = 0, n_refused = 0;
-  for (int step = 0; step < 4000 && !testing::Test::HasFailure(); ++step) {
+  for (int step = 0; step < n_steps && !testing::Test::HasFailure(); ++step) {
     const uint64_t n = random() % kObjects;
     const TierObject object = test_object(n);
     const unsigned what = random() % 100;
@@ -83,6 +83,10 @@ TEST(RedisTierRandom, NeverAWrongByte) {
   EXPECT_GT(n_refused, 20);
   EXPECT_EQ(s.tier->stats().breaker_openings, 0u);
 }
+
+TEST(RedisTierRandom, NeverAWrongByte) { run_steps(4000); }
+
+TEST(RedisTierRandom, DISABLED_AMillionSteps) { run_steps(1'000'000); }
 
 }  // namespace
 }  // namespace pagoda::kv

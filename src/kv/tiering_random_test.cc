@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "base/test_seed.h"
 #include "kv/test_tiered_world.h"
 
 namespace pagoda::kv {
@@ -23,11 +24,12 @@ class TieringRandom {
     w_.tier->most_queued = 1 + draw(60);
   }
 
-  void run(int n_steps) {
+  void run(int n_steps, int checks_every) {
     for (int step = 0; step < n_steps && !testing::Test::HasFailure(); ++step) {
       tier_turn();
       stream_turn();
-      if (step % 10 == 0) check();
+      ASSERT_WITHIN_BUDGET(w_.pool.stats());
+      if (step % checks_every == 0) check();
     }
     for (Stream& stream : streams_) w_.release(*stream.lease);
     streams_.clear();
@@ -125,8 +127,14 @@ class TieringRandom {
   std::vector<Stream> streams_;
 };
 
-TEST(TieringRandomTest, WhatIsSeenIsWhatTheTokensSay) {
-  const unsigned seed = std::random_device{}();
+struct Rounds {
+  unsigned n_rounds;
+  int n_steps;  // of each
+  int checks_every;
+};
+
+void run_rounds(const Rounds& rounds) {
+  const unsigned seed = test_seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   const std::vector<std::vector<std::vector<GroupSpec>>> models{
       kOneGroup,
@@ -134,11 +142,11 @@ TEST(TieringRandomTest, WhatIsSeenIsWhatTheTokensSay) {
       {{{.block_bytes = 256}, {.block_bytes = 320, .window_tokens = 33}, {.block_bytes = 512}}},
       {{{.block_bytes = 256, .window_tokens = 70}}}};
   uint64_t n_loaded = 0, n_restored = 0, n_cut = 0, n_unused = 0, n_expired = 0;
-  for (unsigned round = 0; round < 16 && !testing::Test::HasFailure(); ++round) {
+  for (unsigned round = 0; round < rounds.n_rounds && !testing::Test::HasFailure(); ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
     TieringRandom load(seed + round, models[round % models.size()],
-                       round < 8 ? FakeTier::Index::kKept : FakeTier::Index::kAskedFor);
-    load.run(4000);
+                       round % 16 < 8 ? FakeTier::Index::kKept : FakeTier::Index::kAskedFor);
+    load.run(rounds.n_steps, rounds.checks_every);
     n_loaded += load.n_loaded;
     n_restored += load.n_restored;
     n_cut += load.n_cut;
@@ -151,6 +159,12 @@ TEST(TieringRandomTest, WhatIsSeenIsWhatTheTokensSay) {
   EXPECT_GT(n_unused, 10u);
   EXPECT_GT(n_expired, 10u);
 }
+
+TEST(TieringRandomTest, WhatIsSeenIsWhatTheTokensSay) {
+  run_rounds({.n_rounds = 16, .n_steps = 4000, .checks_every = 10});
+}
+
+TEST(TieringRandomTest, DISABLED_AMillionSteps) { run_rounds({.n_rounds = 64, .n_steps = 16'000, .checks_every = 1}); }
 
 }  // namespace
 }  // namespace pagoda::kv

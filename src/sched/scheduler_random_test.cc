@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "base/test_seed.h"
 #include "sched/scheduler.h"
 #include "sched/test_world.h"
 
@@ -25,6 +26,7 @@ struct LoadResult {
   uint64_t preemptions = 0;
   uint64_t reused_tokens = 0;
   int n_replaced = 0;
+  int64_t n_steps = 0;
 };
 
 struct SequenceOf {
@@ -115,6 +117,7 @@ void run_load(const Load& load, LoadResult& result) {
       ASSERT_TRUE(wake_us) << "stuck";
       w.clock.advance_us(std::max<int64_t>(0, *wake_us - w.clock.now_us()));
     }
+    ++result.n_steps;
     if (step % load.checks_every == 0) ASSERT_SOUND(w.scheduler.check_integrity());
   }
   w.check_done();
@@ -124,10 +127,15 @@ void run_load(const Load& load, LoadResult& result) {
   EXPECT_TRUE(prefixes == Prefixes::kOn || w.scheduler.stats().reused_tokens == 0);
 }
 
+Load small_load(std::mt19937& seeds) {
+  const auto seed = static_cast<unsigned>(seeds());
+  return {seed, {}, 4 + seed % 30, 60, 1};
+}
+
 TEST(SchedulerRandomTest, SmallBudgets) {
-  std::random_device device;
+  std::mt19937 seeds(test_seed());
   LoadResult result;
-  for (int round = 0; round < 60; ++round) run_load({device(), {}, 4 + device() % 30, 60, 1}, result);
+  for (int round = 0; round < 60; ++round) run_load(small_load(seeds), result);
   EXPECT_GT(result.n_stopped, 60 * 20);
   EXPECT_GT(result.preemptions, 100u);
   EXPECT_GT(result.reused_tokens, 1000u);
@@ -135,17 +143,27 @@ TEST(SchedulerRandomTest, SmallBudgets) {
 }
 
 TEST(SchedulerRandomTest, LargeBudgets) {
-  std::random_device device;
+  std::mt19937 seeds(test_seed());
   LoadResult result;
-  for (int round = 0; round < 10; ++round) run_load({device(), {}, 200 + device() % 300, 200, 5}, result);
+  for (int round = 0; round < 10; ++round) {
+    const auto seed = static_cast<unsigned>(seeds());
+    run_load({seed, {}, 200 + seed % 300, 200, 5}, result);
+  }
   EXPECT_GT(result.n_stopped, 10 * 100);
 }
 
 TEST(SchedulerRandomTest, TenThousandSequences) {
   LoadResult result;
   const SchedConfig config{.step_tokens = 256, .max_running = 64, .max_waiting = 500};
-  run_load({std::random_device{}(), config, 60, 10'000, 1000}, result);
+  run_load({test_seed(), config, 60, 10'000, 1000}, result);
   EXPECT_GT(result.n_stopped, 8'000);
+}
+
+TEST(SchedulerRandomTest, DISABLED_AMillionSteps) {
+  std::mt19937 seeds(test_seed());
+  LoadResult result;
+  while (result.n_steps < 1'000'000 && !testing::Test::HasFailure()) run_load(small_load(seeds), result);
+  EXPECT_GT(result.preemptions, 1000u);
 }
 
 }  // namespace
