@@ -107,9 +107,8 @@ Status check_runs(const Options& options, const Source& source) {
     if (!source.path)
       return fail(Error{ErrorCode::kInvalidArgument,
                         fmt::format("{} is a public shape: name a GGUF file to load", source.model.name), name});
-    if (options.kv_format != "auto" && options.kv_format != "q8" && options.kv_format != "bf16")
-      return fail(Error{ErrorCode::kInvalidArgument,
-                        fmt::format("the engine stores auto, q8 or bf16, not {}", options.kv_format), name});
+    if (options.kv_format == "f16")
+      return fail(Error{ErrorCode::kInvalidArgument, "the engine stores 16 bits as bf16: name that", name});
   }
   return {};
 }

@@ -97,7 +97,7 @@ std::string formats_text(const Plan& plan) {
     }
     out += f.note.empty() ? "\n" : fmt::format("  {}\n", f.note);
   }
-  out += "f16: Pagoda stores 16 bits as bf16; planned: not in this build, bytes by formula";
+  out += "f16: Pagoda stores 16 bits as bf16";
   out += has_disk ? fmt::format("; on disk: what {} hold\n", both_sizes(*plan.request.disk_bytes)) : "\n";
   if (has_windows)
     out += fmt::format("While it is prefilled in chunks of {} tokens, a sequence takes up to {} in {}.\n",

@@ -461,12 +461,15 @@ TEST_P(EqualityOverRedis, SpilledAndReadByAnother) {
 std::vector<Case> all_cases() {
   using kernels::Arithmetic;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return {{"llama", Arithmetic::kF32, "auto"},
+  return {{"llama", Arithmetic::kF32, "k8v4"},
           {"qwen2", Arithmetic::kBf16, "auto"},
-          {"qwen3", Arithmetic::kInt8, "bf16"},
+          {"qwen3", Arithmetic::kInt8, "q4"},
           {"gemma3", Arithmetic::kInt8, "auto"}};
 #else
-  std::vector<Case> cases;
+  std::vector<Case> cases{{"llama", Arithmetic::kInt8, "q4"},
+                          {"qwen2", Arithmetic::kF32, "k8v4"},
+                          {"qwen3", Arithmetic::kBf16, "q4"},
+                          {"gemma3", Arithmetic::kInt8, "k8v4"}};
   for (const char* family : {"llama", "qwen2", "qwen3", "gemma3"}) {
     for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32, Arithmetic::kBf16}) {
       for (const char* kv_format : {"auto", "bf16"}) cases.push_back({family, arithmetic, kv_format});

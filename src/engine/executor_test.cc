@@ -46,10 +46,11 @@ struct Subject {
 // A model and its blocks, and executors over them with different numbers of threads.
 class World {
  public:
-  World(const std::string& family, kernels::Arithmetic arithmetic) : arithmetic_(arithmetic) {
+  World(const std::string& family, kernels::Arithmetic arithmetic, std::string_view kv_format = "auto")
+      : arithmetic_(arithmetic) {
     kernels::set_float_mode();
     auto gguf = weights::Gguf::open(tiny_model("tiny-" + family));
-    auto model = models::load_model(*gguf, "auto", pool(1));
+    auto model = models::load_model(*gguf, kv_format, pool(1));
     model_ = std::move(*model);
     std::vector<size_t> block_bytes;
     for (const models::AttentionGroup& group : model_->groups()) block_bytes.push_back(group.layout.block_bytes);
@@ -139,12 +140,22 @@ std::vector<kernels::Arithmetic> arithmetics() {
 #endif
 }
 
+struct Setup {
+  kernels::Arithmetic arithmetic;
+  const char* kv_format = "auto";
+};
+std::vector<Setup> setups() {
+  std::vector<Setup> setups{{kernels::Arithmetic::kInt8, "q4"}};
+  for (const kernels::Arithmetic arithmetic : arithmetics()) setups.push_back({arithmetic});
+  return setups;
+}
+
 class ExecutorTest : public ::testing::TestWithParam<const char*> {};
 
 // Contexts of many spans, alone and together: cut differently for every number of threads.
 TEST_P(ExecutorTest, SpansOverThreads) {
-  for (const kernels::Arithmetic arithmetic : arithmetics()) {
-    World world(GetParam(), arithmetic);
+  for (const auto& [arithmetic, kv_format] : setups()) {
+    World world(GetParam(), arithmetic, kv_format);
     Subject deep = world.subject(), middle = world.subject(), fresh = world.subject();
     world.fill(deep, 1, 1900);
     world.fill(middle, 2, 700);
@@ -168,8 +179,8 @@ TEST_P(ExecutorTest, SpansOverThreads) {
 
 // Sequences with a common beginning, some of them longer than others', in one batch and alone.
 TEST_P(ExecutorTest, SharedBeginningsChangeNoBit) {
-  for (const kernels::Arithmetic arithmetic : arithmetics()) {
-    World world(GetParam(), arithmetic);
+  for (const auto& [arithmetic, kv_format] : setups()) {
+    World world(GetParam(), arithmetic, kv_format);
     std::vector<Subject> subjects{world.subject()};
     world.fill(subjects[0], 1, 1100);  // four whole spans
     const auto join = [&](size_t with, int spans, int n_own) {

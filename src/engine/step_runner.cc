@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/memory_plan.h"
 #include "engine/model_root.h"
+#include "models/kv_plan.h"
 
 namespace pagoda::engine {
 namespace {
@@ -112,7 +113,7 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   scheduler_ = std::make_unique<sched::Scheduler>(schedule, clock_, policy_);
   scheduler_->add_model(*cache_);
   LOG_INFO(
-      "KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})",
+      "KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({}: {})",
       static_cast<double>(budget) / kMiB, context_tokens_, trained,
       context_tokens_ < context ? " (what the memory holds)" : "",
       [&] {
@@ -120,7 +121,7 @@ Status StepRunner::make_cache(const EngineConfig& config) {
         for (const models::AttentionGroup& group : model_->groups()) bytes += group.layout.bytes_per_token();
         return bytes;
       }(),
-      config.kv_format);
+      config.kv_format, models::describe_formats(model_->groups()));
   return {};
 }
 

@@ -29,7 +29,8 @@ struct SpanScratch {
   static constexpr size_t kAmounts = kVScales + kSpanTokens * sizeof(float);                     // f32 [rows]
   static constexpr size_t kCorrections = kAmounts + kAttentionMaxRows * sizeof(float);           // i32 [rows]
   static constexpr size_t kUnits = kCorrections + kAttentionMaxRows * sizeof(int32_t);           // f32 [rows]
-  static constexpr size_t kMaxima = kUnits + kAttentionMaxRows * sizeof(float);                  // f32 [rows][16 lanes]
+  static constexpr size_t kValueStarts = kUnits + kAttentionMaxRows * sizeof(float);             // i32 [rows]
+  static constexpr size_t kMaxima = kValueStarts + kAttentionMaxRows * sizeof(int32_t);          // f32 [rows][16 lanes]
   static constexpr size_t kQueries = kMaxima + kAttentionMaxRows * 16 * sizeof(float);
   // int8, bf16 or f32 [rows, head_dim], then one block of K and a span of V widened to bf16 (AMX tiles).
   static constexpr size_t keys(int head_dim) { return kQueries + at(kAttentionMaxRows * sizeof(float), head_dim); }

@@ -1,5 +1,5 @@
 // Attention of one step of a model: every layer and KV head of its cache in turn, so that K and V come from where they would in
-// the model. Names: work/model/isa/arithmetic/context. GB/s are cached bytes read, GFLOP/s count q.K and P.V of visible tokens.
+// the model. Names: work/model/format/isa/arithmetic/context. GB/s are cached bytes read, GFLOP/s count q.K and P.V of visible tokens.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -25,8 +25,13 @@ struct ModelShape {
 };
 constexpr kv::LayerFormat kQ8{kv::KvType::kInt8, kv::KvType::kInt8};
 constexpr kv::LayerFormat kK16V8{kv::KvType::kBf16, kv::KvType::kInt8};
-constexpr ModelShape kModels[] = {
-    {"smollm2-135m", 30, 3, 3, 64, kQ8}, {"qwen2.5-0.5b", 24, 2, 7, 64, kK16V8}, {"gemma3-270m", 18, 1, 4, 256, kQ8}};
+constexpr kv::LayerFormat kBf16{kv::KvType::kBf16, kv::KvType::kBf16};
+constexpr kv::LayerFormat kK8V4{kv::KvType::kInt8, kv::KvType::kInt4};
+constexpr kv::LayerFormat kQ4{kv::KvType::kInt4, kv::KvType::kInt4};
+constexpr ModelShape kModels[] = {{"smollm2-135m", 30, 3, 3, 64, kQ8},    {"smollm2-135m", 30, 3, 3, 64, kBf16},
+                                  {"smollm2-135m", 30, 3, 3, 64, kK8V4},  {"smollm2-135m", 30, 3, 3, 64, kQ4},
+                                  {"qwen2.5-0.5b", 24, 2, 7, 64, kK16V8}, {"gemma3-270m", 18, 1, 4, 256, kQ8},
+                                  {"gemma3-270m", 18, 1, 4, 256, kQ4}};
 
 // A cache of n_tokens; all blocks hold the same.
 struct BenchCache {
@@ -101,8 +106,7 @@ void run_attention(benchmark::State& state, Setup setup, int n_tokens) {
     benchmark::ClobberMemory();
   }
   const double calls = static_cast<double>(state.iterations()) * cache.n_heads();
-  const double token_bytes = static_cast<double>(kv::token_head_bytes(setup.model.format.k, head_dim) +
-                                                 kv::token_head_bytes(setup.model.format.v, head_dim));
+  const auto token_bytes = static_cast<double>(kv::token_head_bytes(setup.model.format, head_dim));
   state.counters["GB/s"] = benchmark::Counter(calls * context * token_bytes * 1e-9, benchmark::Counter::kIsRate);
   state.counters["GFLOP/s"] = benchmark::Counter(calls * seen * 4 * head_dim * 1e-9, benchmark::Counter::kIsRate);
 }
@@ -125,7 +129,8 @@ const int kRegistered = [] {
     if (isa == Isa::kRef) continue;
     for (const Arithmetic arithmetic : {Arithmetic::kInt8, Arithmetic::kF32, Arithmetic::kBf16}) {
       for (const ModelShape& model : kModels) {
-        const std::string name = fmt::format("{}/{}/{}", model.name, to_string(isa), to_string(arithmetic));
+        const std::string name =
+            fmt::format("{}/{}/{}/{}", model.name, to_string(model.format), to_string(isa), to_string(arithmetic));
         const struct {
           std::string_view name;
           int n_tokens;

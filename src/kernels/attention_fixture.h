@@ -17,8 +17,10 @@ inline constexpr kv::LayerFormat kBf16{kv::KvType::kBf16, kv::KvType::kBf16};
 inline constexpr kv::LayerFormat kQ8{kv::KvType::kInt8, kv::KvType::kInt8};
 inline constexpr kv::LayerFormat kK16V8{kv::KvType::kBf16, kv::KvType::kInt8};
 inline constexpr kv::LayerFormat kK8V16{kv::KvType::kInt8, kv::KvType::kBf16};
+inline constexpr kv::LayerFormat kK8V4{kv::KvType::kInt8, kv::KvType::kInt4};
+inline constexpr kv::LayerFormat kQ4{kv::KvType::kInt4, kv::KvType::kInt4};
 inline constexpr Arithmetic kAllArithmetics[] = {Arithmetic::kInt8, Arithmetic::kF32, Arithmetic::kBf16};
-inline constexpr kv::LayerFormat kFormats[] = {kBf16, kQ8, kK16V8, kK8V16};
+inline constexpr kv::LayerFormat kFormats[] = {kBf16, kQ8, kK16V8, kK8V16, kK8V4, kQ4};
 
 // The second KV head of the second layer of a sequence of n_tokens random tokens.
 class Cache {
@@ -47,6 +49,7 @@ class Cache {
   const std::vector<float>& keys() const { return k_; }
   const std::vector<float>& values() const { return v_; }
 
+  // Of int4, the rotated row's.
   double k(int token, int dim) const { return element(layout_.layers[1].format.k, false, token, dim); }
   double v(int token, int dim) const { return element(layout_.layers[1].format.v, true, token, dim); }
 
@@ -58,8 +61,10 @@ class Cache {
     const size_t at = is_value ? kv::v_index(type, view.head_dim, slot, dim) : kv::k_index(type, slot, dim);
     const std::byte* part = is_value ? view.v(block) : view.k(block);
     if (type == kv::KvType::kBf16) return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(part)[at]);
-    const uint16_t scale = (is_value ? view.v_scales(block) : view.k_scales(block))[slot];
-    return double{tensor::f16_to_f32(scale)} * reinterpret_cast<const int8_t*>(part)[at];
+    const double scale = tensor::f16_to_f32((is_value ? view.v_scales(block) : view.k_scales(block))[slot]);
+    if (type == kv::KvType::kInt8) return scale * reinterpret_cast<const int8_t*>(part)[at];
+    const int both = std::to_integer<int>(part[at / 2]);
+    return scale * (2 * (at % 2 == 0 ? both % 16 : both / 16) - 15);
   }
 
   kv::GroupLayout layout_;

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 
 #include "kernels/attention_fixture.h"
+#include "kernels/rotation.h"
 #include "tensor/float16.h"
 
 namespace pagoda::kernels {
@@ -28,6 +30,8 @@ class AttentionTest : public testing::TestWithParam<int> {
  protected:
   void SetUp() override { set_float_mode(); }
   int head_dim() const { return GetParam(); }
+  template <typename Get>
+  void expect_scale_rule(KvType type, const float* x, Get get) const;
 };
 
 // One decode token's head group, and chunks that cross block and span boundaries.
@@ -131,15 +135,30 @@ TEST_P(AttentionTest, RunsOfSpansMergeToTheWhole) {
   }
 }
 
+// rotation.h in double, as a matrix.
+void rotate_in_double(double* x, int head_dim) {
+  const int run = rotation_run(head_dim);
+  for (int first = 0; first < head_dim; first += run) {
+    std::vector<double> out(static_cast<size_t>(run));
+    for (int i = 0; i < run; ++i) {
+      for (int j = 0; j < run; ++j)
+        out[i] += std::popcount(static_cast<unsigned>(i & j)) % 2 == 0 ? x[first + j] : -x[first + j];
+    }
+    for (int i = 0; i < run; ++i) x[first + i] = out[i] / std::sqrt(run);
+  }
+}
+
 // softmax(q.K * scale, capped) V in double over what the cache holds.
 std::vector<double> attend_in_double(const Cache& cache, const Rows& rows, int r) {
   const AttentionArgs& args = rows.args;
   const int head_dim = args.kv.head_dim;
   const int first = args.window == 0 ? 0 : std::max(0, args.position[r] - args.window + 1);
+  std::vector<double> q(rows.q.begin() + rows.offset[r], rows.q.begin() + rows.offset[r] + head_dim);
+  if (args.kv.layer.format.k == KvType::kInt4) rotate_in_double(q.data(), head_dim);
   std::vector<double> score;
   for (int t = first; t <= args.position[r]; ++t) {
     double dot = 0.0;
-    for (int d = 0; d < head_dim; ++d) dot += rows.q[rows.offset[r] + d] * cache.k(t, d);
+    for (int d = 0; d < head_dim; ++d) dot += q[d] * cache.k(t, d);
     dot *= args.scale;
     score.push_back(args.softcap == 0.0f ? dot : args.softcap * std::tanh(dot / args.softcap));
   }
@@ -152,6 +171,7 @@ std::vector<double> attend_in_double(const Cache& cache, const Rows& rows, int r
     for (int d = 0; d < head_dim; ++d) out[d] += p * cache.v(t, d);
   }
   for (double& x : out) x /= sum;
+  if (args.kv.layer.format.v == KvType::kInt4) rotate_in_double(out.data(), head_dim);
   return out;
 }
 
@@ -164,8 +184,8 @@ TEST_P(AttentionTest, RefIsCloseToDouble) {
       rows.args.softcap = window == 0 ? 0.0f : 2.0f;
       for (const Arithmetic arithmetic : kAllArithmetics) {
         const bool is_int8 = arithmetic == Arithmetic::kInt8;
-        const bool rounds_q = arithmetic == Arithmetic::kBf16 || (is_int8 && format.k == KvType::kInt8);
-        const bool rounds_w = is_int8 && format.v == KvType::kInt8;
+        const bool rounds_q = arithmetic == Arithmetic::kBf16 || (is_int8 && kv::is_scaled(format.k));
+        const bool rounds_w = is_int8 && kv::is_scaled(format.v);
         const double bound = rounds_q ? 2e-2 : rounds_w ? 2e-4 : 2e-6;
         const std::vector<float> out = rows.run(Isa::kRef, arithmetic);
         for (int r = 0; r < rows.args.n_rows; ++r) {
@@ -180,6 +200,28 @@ TEST_P(AttentionTest, RefIsCloseToDouble) {
   }
 }
 
+// What the cache holds of a row x.
+template <typename Get>
+void AttentionTest::expect_scale_rule(KvType type, const float* x, Get get) const {
+  std::vector<float> row(x, x + head_dim());
+  if (type == KvType::kInt4) rotate(row.data(), head_dim());
+  float amax = 0.0f;
+  for (const float value : row) amax = std::max(amax, std::fabs(value));
+  const float largest = type == KvType::kInt4 ? 15.0f : 127.0f;
+  const float scale = tensor::f16_to_f32(tensor::f32_to_f16(amax / largest));
+  for (int d = 0; d < head_dim(); ++d) {
+    const float value = row[static_cast<size_t>(d)];
+    if (type == KvType::kBf16) {
+      EXPECT_EQ(get(d), tensor::bf16_to_f32(tensor::f32_to_bf16(value)));
+    } else if (type == KvType::kInt8) {
+      EXPECT_EQ(get(d), double{scale} * std::clamp(std::nearbyint(value / scale), -127.0f, 127.0f));
+    } else {
+      EXPECT_NEAR(get(d), value, scale * 1.01);
+      EXPECT_EQ(std::fmod(std::fabs(get(d) / scale), 2.0), 1.0) << "an odd multiple of the scale";
+    }
+  }
+}
+
 TEST_P(AttentionTest, CacheWritesFollowTheScaleRule) {
   for (const LayerFormat format : kFormats) {
     const Cache want(format, head_dim(), 40);
@@ -190,146 +232,14 @@ TEST_P(AttentionTest, CacheWritesFollowTheScaleRule) {
       }
     }
     for (int t = 0; t < 40; ++t) {
-      const float* k = &want.keys()[static_cast<size_t>(t * head_dim())];
-      float amax = 0.0f;
-      for (int d = 0; d < head_dim(); ++d) amax = std::max(amax, std::fabs(k[d]));
-      const double scale = tensor::f16_to_f32(tensor::f32_to_f16(amax / 127.0f));
-      for (int d = 0; d < head_dim(); ++d) {
-        if (format.k == KvType::kInt8) {
-          const double rounded = std::clamp(std::nearbyint(k[d] / static_cast<float>(scale)), -127.0f, 127.0f);
-          EXPECT_EQ(want.k(t, d), rounded * scale);
-        } else {
-          EXPECT_EQ(want.k(t, d), tensor::bf16_to_f32(tensor::f32_to_bf16(k[d])));
-        }
-        EXPECT_NEAR(want.v(t, d), want.values()[static_cast<size_t>(t * head_dim() + d)], 6e-3);
-      }
+      const auto from = static_cast<size_t>(t * head_dim());
+      expect_scale_rule(format.k, &want.keys()[from], [&](int d) { return want.k(t, d); });
+      expect_scale_rule(format.v, &want.values()[from], [&](int d) { return want.v(t, d); });
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(HeadDims, AttentionTest, testing::Values(16, 48, 64, 80, 96, 128, 256));
-
-TEST(KvWriteTest, EdgesOfTheScale) {
-  set_float_mode();
-  constexpr int kDim = 16;
-  const LayerFormat layers[] = {kQ8};
-  const kv::GroupLayout layout = kv::GroupLayout::make(1, kDim, layers);
-  const kv::LayerLayout& layer = layout.layers[0];
-  const std::vector<float> zeros(kDim, 0.0f);
-  const std::vector<float> tiny(kDim, 1e-9f);  // its scale rounds to 0
-  const std::vector<float> huge(kDim, -1e9f);  // beyond f16: clamps, stays finite
-  for (const Isa isa : supported_isas()) {
-    AlignedBytes block(layout.block_bytes);
-    std::memset(block.data, 0x55, block.size);
-    kernel_table(isa).kv_write(zeros.data(), tiny.data(), kDim, layer, block.data, 3);
-    kernel_table(isa).kv_write(huge.data(), huge.data(), kDim, layer, block.data, 5);
-    const auto* k = reinterpret_cast<const int8_t*>(block.data);
-    const auto* k_scales = reinterpret_cast<const uint16_t*>(block.data + layer.k_scales);
-    const auto* v = reinterpret_cast<const int8_t*>(block.data + layer.v);
-    const auto* v_scales = reinterpret_cast<const uint16_t*>(block.data + layer.v_scales);
-    EXPECT_EQ(k_scales[3], 0);
-    EXPECT_EQ(v_scales[3], 0);
-    EXPECT_EQ(k_scales[5], 0x7BFF);
-    for (int d = 0; d < kDim; ++d) {
-      EXPECT_EQ(k[kv::k_index(KvType::kInt8, 3, d)], 0);
-      EXPECT_EQ(v[kv::v_index(KvType::kInt8, kDim, 3, d)], 0);
-      EXPECT_EQ(k[kv::k_index(KvType::kInt8, 5, d)], -127);
-      EXPECT_EQ(k[kv::k_index(KvType::kInt8, 4, d)], 0x55) << "another slot was touched";
-      EXPECT_EQ(v[kv::v_index(KvType::kInt8, kDim, 4, d)], 0x55);
-    }
-    EXPECT_EQ(k_scales[4], 0x5555);
-  }
-}
-
-// What lies in slots that nobody sees yet (an earlier sequence's bytes, any scale) contributes exactly nothing.
-TEST(AttentionValuesTest, StaleSlotsContributeNothing) {
-  set_float_mode();
-  constexpr int kDim = 48;
-  constexpr int kTokens = 300;  // the last block holds 12
-  for (const LayerFormat format : {kQ8, kK16V8}) {
-    const Cache clean(format, kDim, kTokens);
-    const Cache stale(format, kDim, kTokens);
-    const kv::KvView view = stale.view();
-    std::byte* head = stale.bytes(kTokens / kv::kBlockTokens).data + view.head_offset;
-    for (int slot = kTokens % kv::kBlockTokens; slot < kv::kBlockTokens; ++slot) {
-      reinterpret_cast<uint16_t*>(head + view.layer.v_scales)[slot] = slot % 2 == 0 ? 0x7E00 : 0x7BFF;  // NaN, largest
-      for (int d = 0; d < kDim; ++d) head[view.layer.v + kv::v_index(KvType::kInt8, kDim, slot, d)] = std::byte{0x80};
-    }
-    Rows rows(clean, run_of_positions(kTokens - 5, 15, 3));
-    Rows same(stale, run_of_positions(kTokens - 5, 15, 3));
-    const std::vector<float> want = rows.run(Isa::kRef, Arithmetic::kInt8);
-    for (const Isa isa : supported_isas()) {
-      EXPECT_TRUE(same_bits(same.run(isa, Arithmetic::kInt8), want)) << to_string(isa) << " " << to_string(format);
-    }
-  }
-}
-
-// A cache of kSinkTokens equal keys but the first's, which takes nearly all of p and has a small V (an attention sink).
-struct SinkCache {
-  static constexpr int kDim = 16;
-  static constexpr int kTokens = 256;
-  explicit SinkCache(float value) : layout(kv::GroupLayout::make(1, kDim, std::vector<LayerFormat>{kQ8})) {
-    for (int b = 0; b < kTokens / kv::kBlockTokens; ++b) {
-      owned.push_back(std::make_unique<AlignedBytes>(layout.block_bytes));
-      blocks.push_back(owned.back()->data);
-    }
-    for (int t = 0; t < kTokens; ++t) {
-      const std::vector<float> k(kDim, t == 0 ? 1.0f : 0.0f);
-      const std::vector<float> v(kDim, t == 0 ? value / 1024 : value);
-      std::byte* block = owned[static_cast<size_t>(t / kv::kBlockTokens)]->data;
-      kernel_table(Isa::kRef).kv_write(k.data(), v.data(), kDim, layout.layers[0], block, t % kv::kBlockTokens);
-    }
-  }
-  kv::KvView view() const { return kv::KvView::make(blocks.data(), layout, 0, 0); }
-
-  kv::GroupLayout layout;
-  std::vector<std::unique_ptr<AlignedBytes>> owned;
-  std::vector<const std::byte*> blocks;
-};
-
-// Weights are integers over the largest p * s_v, not the largest p: what is not the sink keeps its bits.
-TEST(AttentionValuesTest, ASinkLeavesTheOthersTheirBits) {
-  set_float_mode();
-  const SinkCache cache(1.0f);
-  std::vector<float> q(SinkCache::kDim, 8.0f / SinkCache::kDim);  // the sink's score is 8, the others' 0
-  std::vector<float> out(q.size());
-  const uint32_t offset = 0;
-  const int32_t position = SinkCache::kTokens - 1;
-  const AttentionArgs args{
-      .q = q.data(), .out = out.data(), .row_offset = &offset, .position = &position, .n_rows = 1, .kv = cache.view()};
-  AlignedBytes scratch(attention_scratch_bytes(SinkCache::kDim));
-  const double others = (SinkCache::kTokens - 1) * std::exp(-8.0);
-  const double want = (1.0 / 1024 + others) / (1.0 + others);
-  for (const Isa isa : supported_isas()) {
-    attention(kernel_table(isa), Arithmetic::kInt8, args, scratch.data);
-    for (const float x : out) EXPECT_NEAR(x, want, want * 1e-3) << to_string(isa);
-  }
-}
-
-// V of zeros has scales of 0, and so are all weights; the smallest scale that f16 has still works.
-TEST(AttentionValuesTest, ScalesOfZeroAndTheSmallest) {
-  set_float_mode();
-  constexpr float kSmallest = 0x1p-24f;
-  for (const float value : {0.0f, 127 * kSmallest}) {
-    const SinkCache cache(value);
-    std::vector<float> q(SinkCache::kDim, 0.0f);
-    std::vector<float> out(q.size());
-    const uint32_t offset = 0;
-    const int32_t position = SinkCache::kTokens - 1;
-    const AttentionArgs args{.q = q.data(),
-                             .out = out.data(),
-                             .row_offset = &offset,
-                             .position = &position,
-                             .n_rows = 1,
-                             .kv = cache.view()};
-    AlignedBytes scratch(attention_scratch_bytes(SinkCache::kDim));
-    const double want = value * 255.0 / 256.0;  // the sink's own rounds to 0
-    for (const Isa isa : supported_isas()) {
-      attention(kernel_table(isa), Arithmetic::kInt8, args, scratch.data);
-      for (const float x : out) EXPECT_NEAR(x, want, want * 1e-3) << to_string(isa);
-    }
-  }
-}
 
 TEST(AttentionSpanTest, ARowThatSeesNothingIsEmptyAndMergesAsNothing) {
   set_float_mode();

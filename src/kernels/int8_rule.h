@@ -9,6 +9,7 @@
 namespace pagoda::kernels {
 
 inline constexpr float kInt8Max = 127.0f;
+inline constexpr float kInt4Max = 15.0f;  // of the odd integers 2 u - 15
 inline constexpr uint16_t kF16Largest = 0x7BFF;
 
 // round-half-even(x / scale), clamped to +-127; 0 where scale is 0. A NaN gives -127.
@@ -20,9 +21,18 @@ inline int8_t quantize_i8(float x, float scale) {
   return static_cast<int8_t>(round_half_even(q));
 }
 
-// A cached token's scale: f16(amax / 127), at most the largest finite f16.
-inline uint16_t kv_scale(float amax) {
-  const uint16_t scale = tensor::f32_to_f16(amax / kInt8Max);
+// u of the nearest 2 u - 15 to x / scale, clamped to [0, 15]; 0 where scale is 0. A NaN gives 0.
+inline uint8_t quantize_i4(float x, float scale) {
+  if (scale == 0.0f) return 0;
+  float u = (x / scale + kInt4Max) * 0.5f;
+  u = u > 0.0f ? u : 0.0f;
+  u = u < kInt4Max ? u : kInt4Max;
+  return static_cast<uint8_t>(round_half_even(u));
+}
+
+// A cached token's scale: f16(amax / largest), at most the largest finite f16; largest: kInt8Max or kInt4Max.
+inline uint16_t kv_scale(float amax, float largest) {
+  const uint16_t scale = tensor::f32_to_f16(amax / largest);
   return scale < kF16Largest ? scale : kF16Largest;
 }
 

@@ -143,14 +143,14 @@ struct KernelTable {
   void (*attention_prepare[kArithmetics])(const AttentionArgs& args, std::byte* scratch);  // by Arithmetic
   // One span [span] for all rows of args; partial [n_rows, 2 + head_dim].  A row that sees nothing in the span gets m = -inf, l = 0, O = 0.
   // n_rows <= kAttentionMaxRows; scratch >= attention_scratch_bytes(head_dim), with the prepared queries.
-  // int8, over int8 V: the weights w = p * s_v become 15-bit integers over the row's largest in the span (int8_rule.h), P.V is exact.
+  // int8, over integer V: the weights w = p * s_v become 15-bit integers over the row's largest in the span (int8_rule.h), P.V is exact.
   // bf16: q, and w after its own rounding, are rounded to bf16; q.K per 32 dims and P.V per block add as the matmul does. There
   // V of a block's unseen slots must be finite (it is multiplied by 0).
   void (*attention_span[kArithmetics])(const AttentionArgs& args, int span, float* partial,
                                        std::byte* scratch);  // by Arithmetic
   // into[r] = merge(into[r], next[r]): one step of the left fold.  A next that saw nothing changes no bit of into, and the reverse.
   void (*attention_merge)(float* into, const float* next, int n_rows, int head_dim);
-  // out + row_offset[r] = O / l of partial[r].
+  // out + row_offset[r] = O / l of partial[r], rotated back where V is int4.
   void (*attention_finish)(const AttentionArgs& args, const float* partial);
 
   // ---- logits ------------------------------------------------------------------------------------------------------------------

@@ -1,20 +1,50 @@
 #include "models/kv_plan.h"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
+
 #include "models/loader.h"
 
 namespace pagoda::models {
+namespace {
+
+using kv::KvType;
+
+enum class BiasedK : uint8_t { kAsNamed, kBf16 };
+
+struct NamedFormat {
+  std::string_view name;
+  kv::LayerFormat format;
+  BiasedK biased_k;
+};
+
+constexpr NamedFormat kNamedFormats[] = {
+    {"auto", {KvType::kInt8, KvType::kInt8}, BiasedK::kBf16},
+    {"bf16", {KvType::kBf16, KvType::kBf16}, BiasedK::kAsNamed},
+    {"k16v8", {KvType::kBf16, KvType::kInt8}, BiasedK::kAsNamed},
+    {"q8", {KvType::kInt8, KvType::kInt8}, BiasedK::kAsNamed},
+    {"k16v4", {KvType::kBf16, KvType::kInt4}, BiasedK::kAsNamed},
+    {"k8v4", {KvType::kInt8, KvType::kInt4}, BiasedK::kBf16},
+    {"q4", {KvType::kInt4, KvType::kInt4}, BiasedK::kBf16},
+};
+
+std::string format_names() {
+  std::string names;
+  for (const NamedFormat& known : kNamedFormats) names.append(names.empty() ? "" : ", ").append(known.name);
+  return names;
+}
+
+}  // namespace
 
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias) {
-  if (format != "auto" && format != "q8" && format != "bf16") {
-    return fail(ErrorCode::kInvalidArgument, "unknown KV format \"{}\"; there are auto, q8, bf16", format);
+  const auto* known = std::ranges::find(kNamedFormats, format, &NamedFormat::name);
+  if (known == std::end(kNamedFormats)) {
+    return fail(ErrorCode::kInvalidArgument, "unknown KV format \"{}\"; there are {}", format, format_names());
   }
-  std::vector<kv::LayerFormat> formats;
-  for (const uint8_t has_k_bias : k_bias) {
-    if (format == "bf16")
-      formats.push_back({kv::KvType::kBf16, kv::KvType::kBf16});
-    else
-      formats.push_back(
-          {format == "auto" && has_k_bias != 0 ? kv::KvType::kBf16 : kv::KvType::kInt8, kv::KvType::kInt8});
+  std::vector<kv::LayerFormat> formats(k_bias.size(), known->format);
+  for (size_t layer = 0; layer < formats.size(); ++layer) {
+    if (known->biased_k == BiasedK::kBf16 && k_bias[layer] != 0) formats[layer].k = KvType::kBf16;
   }
   return formats;
 }
@@ -41,6 +71,22 @@ std::vector<AttentionGroup> group_layers(const weights::ModelConfig& config, std
     groups.push_back(std::move(*group));
   }
   return groups;
+}
+
+std::string describe_formats(std::span<const AttentionGroup> groups) {
+  std::map<int, std::string> names;  // by layer
+  for (const AttentionGroup& group : groups) {
+    for (size_t i = 0; i < group.layers.size(); ++i) names[group.layers[i]] = to_string(group.layout.layers[i].format);
+  }
+  std::string text;
+  for (auto run = names.begin(); run != names.end();) {
+    const auto end = std::find_if(run, names.end(), [&](const auto& layer) { return layer.second != run->second; });
+    if (run == names.begin() && end == names.end()) return run->second;
+    text +=
+        fmt::format("{}{} in layers {}-{}", text.empty() ? "" : ", ", run->second, run->first, std::prev(end)->first);
+    run = end;
+  }
+  return text;
 }
 
 Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config,

@@ -29,7 +29,7 @@ class Model {
   LoadedWeights weights_;
 };
 
-// Reads the file's weights into a Model of its family.  `kv_format` is auto, q8 or bf16 (kv_plan.h).
+// Reads the file's weights into a Model of its family.  `kv_format` is a name of kv_plan.h.
 // Errors: unknown architecture (lists what is supported), missing or misshapen tensors (named), unsupported types, memory.
 Result<std::unique_ptr<Model>> load_model(const weights::Gguf& gguf, std::string_view kv_format, ThreadPool& pool);
 

@@ -11,11 +11,11 @@ namespace {
 using kernels::Arithmetic;
 using kernels::DotKind;
 
-// Of a product with cached K or V: in int8 arithmetic integers where the cache has int8, else f32.
+// Of a product with cached K or V: in int8 arithmetic integers where the cache has them, else f32.
 DotKind product_kind(kv::KvType type, Arithmetic arithmetic, DotKind integers) {
   switch (arithmetic) {
     case Arithmetic::kInt8:
-      return type == kv::KvType::kInt8 ? integers : DotKind::kF32;
+      return kv::is_scaled(type) ? integers : DotKind::kF32;
     case Arithmetic::kF32:
       return DotKind::kF32;
     case Arithmetic::kBf16:
@@ -46,8 +46,7 @@ std::vector<ModelCosts::KvLayers> kv_layers(std::span<const models::AttentionGro
     const kv::GroupLayout& layout = group.layout;
     for (const kv::LayerLayout& layer : layout.layers) {
       const size_t token_bytes =
-          static_cast<size_t>(layout.n_kv_heads) * (kv::token_head_bytes(layer.format.k, layout.head_dim) +
-                                                    kv::token_head_bytes(layer.format.v, layout.head_dim));
+          static_cast<size_t>(layout.n_kv_heads) * kv::token_head_bytes(layer.format, layout.head_dim);
       add_layer(kv, {.n_layers = 1,
                      .window = group.window,
                      .bytes_per_token = static_cast<double>(token_bytes),

@@ -10,45 +10,19 @@
 namespace pagoda::tools {
 namespace {
 
-using kv::KvType;
 using models::AttentionGroup;
 
 constexpr uint64_t kVocabEntryBytes = 400;  // tokenizer tables and logits, by entry of the vocabulary
-constexpr int kScaledElements = 32;         // that share a scale in 4-bit forms
-constexpr size_t kAlign = 64;
 
-constexpr PlanFormat kFormats[] = {
-    {"f16", kv::LayerFormat{KvType::kBf16, KvType::kBf16}},  // Pagoda stores 16 bits as bf16: the same bytes
-    {"bf16", kv::LayerFormat{KvType::kBf16, KvType::kBf16}},
-    {"k16v8", kv::LayerFormat{KvType::kBf16, KvType::kInt8}},
-    {"q8", kv::LayerFormat{KvType::kInt8, KvType::kInt8}},
-    {"k8v4", std::nullopt, 8, 4},
-    {"q4", std::nullopt, 4, 4},
-};
+constexpr std::string_view kFormats[] = {"f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"};
 
-const char* note_of(const PlanFormat& format) {
-  if (!format.stored) return "planned";
-  return format.name == "f16" ? "as bf16" : "";
-}
+// Pagoda stores 16 bits as bf16: the same bytes.
+std::string_view stored_name(std::string_view format) { return format == "f16" ? "bf16" : format; }
 
-// K or V of one head and block in a planned format: codes and f16 scales, each part on 64 bytes as in kv/layout.h.
-size_t planned_bytes(int bits, int head_dim) {
-  const size_t elements = static_cast<size_t>(kv::kBlockTokens) * static_cast<size_t>(head_dim);
-  const size_t scales = bits == 8 ? static_cast<size_t>(kv::kBlockTokens) : elements / kScaledElements;
-  const auto aligned = [](size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; };
-  return aligned(elements * static_cast<size_t>(bits) / 8) + aligned(scales * sizeof(uint16_t));
-}
-
-std::vector<AttentionGroup> planned_groups(const PlannedModel& model, const PlanFormat& format) {
-  const std::vector<kv::LayerFormat> any(static_cast<size_t>(model.config.n_layers));
-  std::vector<AttentionGroup> groups = models::group_layers(model.config, any);
-  for (AttentionGroup& group : groups) {
-    const size_t head =
-        planned_bytes(format.k_bits, model.config.head_dim) + planned_bytes(format.v_bits, model.config.head_dim);
-    group.layout.layers.clear();
-    group.layout.block_bytes = group.layers.size() * static_cast<size_t>(model.config.n_kv_heads) * head;
-  }
-  return groups;
+// What is stored otherwise than the name says.
+std::string note_of(std::string_view format, std::span<const AttentionGroup> groups) {
+  const std::string stored = models::describe_formats(groups);
+  return stored == format ? "" : format == "auto" ? stored : "as " + stored;
 }
 
 size_t extent_bytes(std::span<const AttentionGroup> groups) {
@@ -77,11 +51,11 @@ uint64_t bytes_per_token(std::span<const AttentionGroup> groups, auto&& counts) 
   return bytes;
 }
 
-FormatPlan format_plan(const Plan& plan, std::string_view name, std::vector<AttentionGroup> groups, const char* note) {
+FormatPlan format_plan(const Plan& plan, std::string_view name, std::vector<AttentionGroup> groups) {
   const int n_tokens = plan.request.context_tokens;
   FormatPlan out;
   out.name = name;
-  out.note = note;
+  out.note = note_of(name, groups);
   out.bytes_per_token = bytes_per_token(groups, [](const AttentionGroup& g) { return g.window == 0; });
   out.window_bytes_per_token = bytes_per_token(groups, [](const AttentionGroup& g) { return g.window != 0; });
   out.sequence_bytes = engine::context_bytes(groups, n_tokens, 0);
@@ -94,14 +68,12 @@ FormatPlan format_plan(const Plan& plan, std::string_view name, std::vector<Atte
 }
 
 Status add_formats(Plan& plan) {
-  for (const PlanFormat& format : plan_formats()) {
-    TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, format.name));
-    plan.formats.push_back(format_plan(plan, format.name, std::move(groups), note_of(format)));
-    plan.formats.back().is_planned = !format.stored;
+  std::vector<std::string_view> names(std::begin(kFormats), std::end(kFormats));
+  names.push_back("auto");
+  for (const std::string_view name : names) {
+    TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, name));
+    plan.formats.push_back(format_plan(plan, name, std::move(groups)));
   }
-  TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, "auto"));
-  const bool biased = std::ranges::any_of(plan.model.k_bias, [](uint8_t bias) { return bias != 0; });
-  plan.formats.push_back(format_plan(plan, "auto", std::move(groups), biased ? "bf16 K where biased" : "q8"));
   return {};
 }
 
@@ -223,21 +195,8 @@ PlannedModel planned_model(const PublicShape& shape, tensor::DType weight_type) 
           .tensors = tensors_of(shape, weight_type)};
 }
 
-std::span<const PlanFormat> plan_formats() { return kFormats; }
-
 Result<std::vector<AttentionGroup>> groups_of(const PlannedModel& model, std::string_view format) {
-  if (format == "auto") {
-    TRY_ASSIGN(const std::vector<kv::LayerFormat> formats, models::layer_formats(format, model.k_bias));
-    return models::group_layers(model.config, formats);
-  }
-  const auto* known = std::ranges::find(kFormats, format, &PlanFormat::name);
-  if (known == std::end(kFormats)) {
-    std::string names = "auto";
-    for (const PlanFormat& other : kFormats) names.append(", ").append(other.name);
-    return fail(ErrorCode::kInvalidArgument, "unknown KV format \"{}\"; there are {}", format, names);
-  }
-  if (!known->stored) return planned_groups(model, *known);
-  const std::vector<kv::LayerFormat> formats(static_cast<size_t>(model.config.n_layers), *known->stored);
+  TRY_ASSIGN(const std::vector<kv::LayerFormat> formats, models::layer_formats(stored_name(format), model.k_bias));
   return models::group_layers(model.config, formats);
 }
 
@@ -268,20 +227,7 @@ uint64_t tokens_in(std::span<const AttentionGroup> groups, uint64_t bytes, int n
 
 Result<ModelCosts> costs_of(const PlannedModel& model, std::string_view format, kernels::Arithmetic arithmetic) {
   TRY_ASSIGN(const std::vector<AttentionGroup> groups, groups_of(model, format));
-  ModelCosts costs = model_costs(model.config, groups, model.tensors, arithmetic);
-  if (!costs.kv.empty()) return costs;
-  for (const AttentionGroup& group :
-       groups) {  // a planned format: bytes are known, and what would multiply them is taken for q8's
-    const bool is_bf16 = arithmetic == kernels::Arithmetic::kBf16;
-    costs.kv.push_back({.n_layers = static_cast<int>(group.layers.size()),
-                        .window = group.window,
-                        .bytes_per_token = static_cast<double>(group.layout.bytes_per_token()),
-                        .qk = is_bf16                                    ? kernels::DotKind::kBf16
-                              : arithmetic == kernels::Arithmetic::kInt8 ? kernels::DotKind::kInt8
-                                                                         : kernels::DotKind::kF32,
-                        .pv = is_bf16 ? kernels::DotKind::kBf16 : kernels::DotKind::kF32});
-  }
-  return costs;
+  return model_costs(model.config, groups, model.tensors, arithmetic);
 }
 
 Result<Plan> make_plan(PlannedModel model, PlanRequest request) {

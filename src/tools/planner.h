@@ -36,17 +36,8 @@ struct PlannedModel {
 Result<PlannedModel> planned_model(const weights::Gguf& gguf);
 PlannedModel planned_model(const PublicShape& shape, tensor::DType weight_type);
 
-// A format of K and V: one that this build stores, or one that is only planned.
-struct PlanFormat {
-  std::string_view name;
-  std::optional<kv::LayerFormat> stored;  // of every layer; none: planned
-  int k_bits = 0;  // of an element where planned; each 32 elements of 4 bits, or a head's of 8, have an f16 scale
-  int v_bits = 0;
-};
-std::span<const PlanFormat> plan_formats();  // f16, bf16, k16v8, q8, k8v4, q4
-
-// The groups of a model in a format of plan_formats(), or in "auto" (models/kv_plan.h). A planned format's groups have sizes but no layers' layouts.
-// Errors: kInvalidArgument for another name, listing all.
+// The groups of a model in a format of models/kv_plan.h, or in "f16".
+// Errors: kInvalidArgument for another name.
 Result<std::vector<models::AttentionGroup>> groups_of(const PlannedModel& model, std::string_view format);
 
 // What the process takes beside weights and KV, at most.
@@ -86,7 +77,6 @@ struct PlanRequest {
 
 struct FormatPlan {
   std::string name;
-  bool is_planned = false;              // not in this build: the formula's bytes
   std::string note;                     // empty: stored as named
   uint64_t bytes_per_token = 0;         // of the layers that see everything
   uint64_t window_bytes_per_token = 0;  // of the window layers: for the window only
@@ -136,7 +126,7 @@ struct Plan {
   uint64_t overhead_bytes = 0;
   uint64_t room_bytes = 0;          // for K and V
   uint64_t short_bytes = 0;         // what weights and overhead lack of memory; then there is no room
-  std::vector<FormatPlan> formats;  // plan_formats() and, where layers differ, auto
+  std::vector<FormatPlan> formats;  // f16, bf16, k16v8, q8, k16v4, k8v4, q4, and auto last
   std::vector<SharingPlan> sharing;
   std::vector<BatchRow> batches;  // of request.format
   std::vector<UserPlan> users;

@@ -36,10 +36,10 @@ std::string memory_json(const Plan& plan) {
 
 std::string format_json(const FormatPlan& f) {
   return fmt::format(
-      "{{\"name\":\"{}\",\"planned\":{},\"note\":{},\"bytes_per_token\":{},\"window_bytes_per_token\":{},"
+      "{{\"name\":\"{}\",\"note\":{},\"bytes_per_token\":{},\"window_bytes_per_token\":{},"
       "\"sequence_bytes\":{},\"prefill_bytes\":{},\"memory_sequences\":{},\"memory_tokens\":{},\"disk_tokens\":{}}}",
-      f.name, f.is_planned, json_string(f.note), f.bytes_per_token, f.window_bytes_per_token, f.sequence_bytes,
-      f.prefill_bytes, f.sequences, f.memory_tokens, f.disk_tokens ? fmt::format("{}", *f.disk_tokens) : "null");
+      f.name, json_string(f.note), f.bytes_per_token, f.window_bytes_per_token, f.sequence_bytes, f.prefill_bytes,
+      f.sequences, f.memory_tokens, f.disk_tokens ? fmt::format("{}", *f.disk_tokens) : "null");
 }
 
 std::string sharing_json(const SharingPlan& s) {

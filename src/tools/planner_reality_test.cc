@@ -18,8 +18,9 @@ Plan plan_of(const char* name, PlanRequest request) {
 }
 
 TEST(PlannerReality, LoadedModelsAreAsPlanned) {
-  for (const auto& [name, format] : {std::pair{"tiny-llama", "q8"}, std::pair{"tiny-qwen2", "auto"},
-                                     std::pair{"tiny-gemma3", "auto"}, std::pair{"tiny-gemma3", "bf16"}}) {
+  for (const auto& [name, format] :
+       {std::pair{"tiny-llama", "q8"}, std::pair{"tiny-qwen2", "auto"}, std::pair{"tiny-gemma3", "auto"},
+        std::pair{"tiny-gemma3", "bf16"}, std::pair{"tiny-gemma3", "q4"}}) {
     engine::EngineConfig config = engine::tiny_config(engine::tiny_model(name));
     config.kv_format = format;
     const Plan plan = plan_of(name, {.context_tokens = 384, .memory_bytes = uint64_t{1} << 30, .format = format});

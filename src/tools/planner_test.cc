@@ -76,13 +76,14 @@ TEST(Planner, KBiasTakesKInBf16) {
   EXPECT_EQ(format_of(llama, "auto").bytes_per_token, format_of(llama, "q8").bytes_per_token);
 }
 
-TEST(Planner, PlannedFormatsAreMarkedAndSmaller) {
+TEST(Planner, FormatsOfFourBits) {
   const Plan plan = plan_of("llama-3-8b", {.memory_bytes = kGiB});
-  EXPECT_TRUE(format_of(plan, "q4").is_planned);
-  EXPECT_TRUE(format_of(plan, "k8v4").is_planned);
-  EXPECT_FALSE(format_of(plan, "q8").is_planned);
-  EXPECT_EQ(format_of(plan, "q4").bytes_per_token, 32u * 8 * 2 * 128 * 9 / 16);  // 4.5 bits an element
-  EXPECT_EQ(format_of(plan, "k8v4").bytes_per_token, 32u * 8 * (130 + 72));
+  EXPECT_EQ(format_of(plan, "q4").bytes_per_token, 32u * 8 * 2 * (64 + 2));
+  EXPECT_EQ(format_of(plan, "k8v4").bytes_per_token, 32u * 8 * (130 + 66));
+  EXPECT_EQ(format_of(plan, "q4").note, "");
+  const Plan qwen = plan_of("qwen2.5-0.5b", {.memory_bytes = kGiB});
+  EXPECT_EQ(format_of(qwen, "q4").note, "as k16v4");
+  EXPECT_EQ(format_of(qwen, "q4").bytes_per_token, format_of(qwen, "k16v4").bytes_per_token);
 }
 
 // The layers that see everything grow; the others hold their window and one block.
@@ -179,7 +180,7 @@ TEST(Planner, AFilesPlanIsTheEnginesOwn) {
     ASSERT_TRUE(gguf) << name;
     const auto model = planned_model(*gguf);
     ASSERT_TRUE(model) << name;
-    for (const std::string_view format : {"auto", "q8", "bf16"}) {
+    for (const std::string_view format : {"auto", "q8", "bf16", "k8v4", "q4"}) {
       const auto planned = *groups_of(*model, format);
       const auto real = *models::plan_groups(*gguf, model->config, format);
       ASSERT_EQ(planned.size(), real.size());

@@ -60,7 +60,7 @@ def test_llama_2_7b_at_32k_takes_sixteen(plan):
 def test_public_shapes(plan, slug, bytes_per_token):
     found = plan(slug)
     assert formats(found)["f16"]["bytes_per_token"] == bytes_per_token
-    assert set(formats(found)) == {"f16", "bf16", "k16v8", "q8", "k8v4", "q4", "auto"}
+    assert set(formats(found)) == {"f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4", "auto"}
     assert found["weight_bytes"] > 0 and found["source"].startswith("config.json of ")
 
 
@@ -112,7 +112,7 @@ def test_bounds_are_measured_when_not_given(pagoda):
 
 def test_text(pagoda):
     text = stdout_of(pagoda.run("plan", "gemma-3-1b", *GIVEN, "--memory", "4G", "--kv-disk-size", "10G"))
-    for word in ("MQA", "window of 512", "planned", "on disk", "users at once", "tok/s", "N2D2+N3D", "+---"):
+    for word in ("MQA", "window of 512", "k16v4", "on disk", "users at once", "tok/s", "N2D2+N3D", "+---"):
         assert word in text, word
     assert "too little" not in text
     assert "too little" in stdout_of(pagoda.run("plan", "gemma-3-1b", *GIVEN, "--memory", "100M"))
@@ -170,7 +170,7 @@ def test_unknown_names_list_near_ones(pagoda):
         (["llama-2-7b", "--bandwidth", "0"], "--bandwidth"),
         (["llama-2-7b", "-c", "0"], "--ctx-size"),
         (["MODEL", "--weights", "f16"], "--weights"),
-        (["MODEL", "--verify", "--kv-format", "q4"], "--verify"),
+        (["MODEL", "--verify", "--kv-format", "f16"], "--verify"),
         ([], "model"),
     ],
 )

@@ -1,6 +1,6 @@
 // bf16 attention on AMX tiles: the bits of ref (TDPBF16PS adds as its cells do). Up to 16 rows are a tile, two tiles of rows
-// share every load of K and V; K and V in bf16 are operands as they lie in the cache, int8 is widened into scratch once for
-// all rows. Softmax is AVX-512's.
+// share every load of K and V; K and V in bf16 are operands as they lie in the cache, integers are widened into scratch once
+// for all rows. Softmax is AVX-512's.
 #include "kernels/amx/attention.h"
 
 #include <immintrin.h>
@@ -15,6 +15,7 @@
 #include "kernels/bf16_rule.h"
 #include "kernels/int8_rule.h"
 #include "kernels/math.h"
+#include "kernels/rotation.h"
 #include "kernels/table.h"
 #include "tensor/float16.h"
 
@@ -24,6 +25,7 @@
 #include "kernels/avx512/simd_attention.h"
 #include "kernels/generic/math.h"
 #include "kernels/generic/int8_rule.h"
+#include "kernels/generic/rotation.h"
 #include "kernels/generic/bf16_rule.h"
 #include "kernels/generic/attention_scores.h"
 #include "kernels/generic/attention_values.h"
@@ -80,9 +82,10 @@ inline void attention_prepare_tiles(const AttentionArgs& args, std::byte* scratc
   const TileOperands operands(args.kv.head_dim, scratch);
   const int width = operands.cells * kCellDims;
   for (int r = 0; r < tile_rows(args.n_rows); ++r) {
+    const float* q = r < args.n_rows ? query_of(args, r, reinterpret_cast<float*>(operands.k)) : nullptr;
     for (int d = 0; d < width; d += kLanes) {
-      const bool is_there = r < args.n_rows && d < args.kv.head_dim;
-      store_as_bf16(operands.q + r * width + d, is_there ? load(args.q + args.row_offset[r] + d) : zero());
+      const bool is_there = q != nullptr && d < args.kv.head_dim;
+      store_as_bf16(operands.q + r * width + d, is_there ? load(q + d) : zero());
     }
   }
 }
@@ -99,13 +102,46 @@ inline void widen_quads(const std::byte* from, int n_rows, int width, std::byte*
   }
 }
 
+PAGODA_SIMD void store_pairs(F32 low, F32 high, std::byte* to) { _mm512_storeu_si512(to, join_pairs(low, high)); }
+
+// int4 K, rows of [32 tokens][4] with 8 dims each, into bf16 rows of [32 tokens][2].
+inline void widen_key_nibbles(const std::byte* from, int head_dim, std::byte* out) {
+  constexpr size_t kRow = kv::kBlockTokens * kPairBytes;
+  for (int d = 0; d < head_dim; d += 8, out += 4 * kRow) {
+    for (size_t at = 0; at < kRow; at += 64, from += 64) {
+      const I32 cells = load_i32(from);
+      store_pairs(WidenInt4::get<0>(cells), WidenInt4::get<1>(cells), out + at);
+      store_pairs(WidenInt4::get<2>(cells), WidenInt4::get<3>(cells), out + kRow + at);
+      store_pairs(WidenInt4::get<4>(cells), WidenInt4::get<5>(cells), out + 2 * kRow + at);
+      store_pairs(WidenInt4::get<6>(cells), WidenInt4::get<7>(cells), out + 3 * kRow + at);
+    }
+  }
+}
+
+// A block's int4 V into bf16 rows of [head_dim][2].
+inline void widen_value_nibbles(const std::byte* from, int head_dim, std::byte* out) {
+  const size_t row = static_cast<size_t>(head_dim) * kPairBytes;
+  for (int slot = 0; slot < kv::kBlockTokens; slot += 4, out += 2 * row) {
+    for (int d = 0; d < head_dim; d += 2 * kLanes, from += 64) {
+      const I32 cells = load_i32(from);
+      std::byte* to = out + static_cast<size_t>(d) * kPairBytes;
+      store_pairs(WidenInt4::get<0>(cells), WidenInt4::get<1>(cells), to);
+      store_pairs(WidenInt4::get<2>(cells), WidenInt4::get<3>(cells), to + row);
+      if (d + kLanes >= head_dim) continue;
+      store_pairs(WidenInt4::get<4>(cells), WidenInt4::get<5>(cells), to + 64);
+      store_pairs(WidenInt4::get<6>(cells), WidenInt4::get<7>(cells), to + row + 64);
+    }
+  }
+}
+
 // A block's K as B tiles: where it lies if it is bf16 in whole cells, else a copy.
 inline const std::byte* key_tiles(const SpanWork& work, const TileOperands& operands, int block) {
   const kv::KvView& view = work.args.kv;
   const std::byte* k = view.k(work.first_block + block);
-  const bool is_int8 = view.layer.format.k == kv::KvType::kInt8;
   const auto bytes = static_cast<size_t>(view.head_dim / 2) * kv::kBlockTokens * kPairBytes;
-  if (is_int8) {
+  if (view.layer.format.k == kv::KvType::kInt4) {
+    widen_key_nibbles(k, view.head_dim, operands.k);
+  } else if (view.layer.format.k == kv::KvType::kInt8) {
     widen_quads(k, view.head_dim / 4, kv::kBlockTokens, operands.k);
   } else if (view.head_dim % kCellDims == 0) {
     return k;
@@ -275,7 +311,11 @@ inline void attention_span_tiles(const AttentionArgs& args, int span, float* par
     prefetch_bytes(work.ahead[b], args.kv.layer.v, args.kv.layer.head_bytes);
     if (args.kv.layer.format.v == kv::KvType::kBf16) continue;
     std::byte* widened = operands.v + static_cast<size_t>(b) * kTilePairs * pair_bytes;
-    widen_quads(task.v[b], kv::kBlockTokens / 4, args.kv.head_dim, widened);
+    if (args.kv.layer.format.v == kv::KvType::kInt4) {
+      widen_value_nibbles(task.v[b], args.kv.head_dim, widened);
+    } else {
+      widen_quads(task.v[b], kv::kBlockTokens / 4, args.kv.head_dim, widened);
+    }
     task.v[b] = widened;
   }
   for (int r = 0; r < args.n_rows; r += 2 * kTileRows) {

@@ -10,6 +10,7 @@
 #include "kernels/bf16_rule.h"
 #include "kernels/int8_rule.h"
 #include "kernels/math.h"
+#include "kernels/rotation.h"
 #include "kernels/table.h"
 #include "tensor/float16.h"
 
@@ -19,6 +20,7 @@
 #include "kernels/avx2/simd_attention.h"
 #include "kernels/generic/math.h"
 #include "kernels/generic/int8_rule.h"
+#include "kernels/generic/rotation.h"
 #include "kernels/generic/kv_write.h"
 #include "kernels/generic/bf16_rule.h"
 #include "kernels/generic/attention_scores.h"

@@ -22,6 +22,16 @@ PAGODA_SIMD KeyQuads key_quads(I32 quads) {
   return {_mm512_xor_si512(quads.v, _mm512_set1_epi32(static_cast<int32_t>(0x80808080U)))};
 }
 
+// Sixteen tokens' 8 dims in 4 bits: two quads of u. The sum of q * (2 u - 15) is twice that of q * u, less 15 * (sum of q).
+struct KeyNibbles {
+  __m512i low, high;
+
+  PAGODA_SIMD static KeyNibbles from(I32 cells) {
+    const __m512i mask = _mm512_set1_epi32(0x0F0F0F0F);
+    return {_mm512_and_si512(cells.v, mask), _mm512_and_si512(_mm512_srli_epi32(cells.v, 4), mask)};
+  }
+};
+
 // Exact sums of sixteen tokens. Typed as the instruction's result: with __m512i, gcc 12 copies every sum at every step.
 struct QuadSums {
   typedef int Lanes __attribute__((vector_size(64)));
@@ -35,12 +45,28 @@ struct QuadSums {
     const __m512i sum = _mm512_dpbusd_epi32(reinterpret_cast<__m512i>(v), keys.biased, _mm512_set1_epi32(four));
     v = reinterpret_cast<Lanes>(sum);
   }
+  // Adds the dots with the eight int8 at q.
+  PAGODA_SIMD void add(KeyNibbles keys, const int8_t* q) {
+    int32_t four[2];
+    __builtin_memcpy(four, q, sizeof(four));
+    __m512i sum = _mm512_dpbusd_epi32(reinterpret_cast<__m512i>(v), keys.low, _mm512_set1_epi32(four[0]));
+    sum = _mm512_dpbusd_epi32(sum, keys.high, _mm512_set1_epi32(four[1]));
+    v = reinterpret_cast<Lanes>(sum);
+  }
   PAGODA_SIMD F32 total() const { return to_f32({reinterpret_cast<__m512i>(v)}); }
+  PAGODA_SIMD F32 doubled(int32_t start) const {
+    return to_f32({_mm512_add_epi32(_mm512_slli_epi32(reinterpret_cast<__m512i>(v), 1), _mm512_set1_epi32(start))});
+  }
 };
 
 // Byte `index` of each lane, signed.
 PAGODA_SIMD I32 signed_byte(I32 a, int index) {
   return {_mm512_srai_epi32(_mm512_sll_epi32(a.v, _mm_cvtsi32_si128(24 - 8 * index)), 24)};
+}
+
+// Every lane's word, shifted right by `bits` in [0, 28]: its low 4 bits.
+PAGODA_SIMD I32 nibble(I32 a, int bits) {
+  return {_mm512_and_si512(_mm512_srl_epi32(a.v, _mm_cvtsi32_si128(bits)), _mm512_set1_epi32(15))};
 }
 
 // P.V in integers: weights of 15 bits are two planes of bytes for VPDPBUSD, q = 256 * high + low, so that V needs no widening.
@@ -71,6 +97,15 @@ struct ValueQuad {
 
   PAGODA_SIMD static ValueQuad at(const std::byte* p) { return {_mm512_loadu_si512(p)}; }
 };
+// The same of codes u in 4 bits, and of the dims 16 higher.
+struct ValueNibbles {
+  ValueQuad low, high;
+
+  PAGODA_SIMD static ValueNibbles at(const std::byte* p) {
+    const KeyNibbles codes = KeyNibbles::from({_mm512_loadu_si512(p)});
+    return {{codes.low}, {codes.high}};
+  }
+};
 // Exact sums of kSumDims dims. Typed as QuadSums is.
 struct WeightedSum {
   QuadSums::Lanes low, high;
@@ -80,14 +115,32 @@ struct WeightedSum {
     low = dots(low, weights.low, values.v);
     high = dots(high, weights.high, values.v);
   }
-  PAGODA_SIMD void store(float* to, float unit) const {
-    const __m512i sum =
-        _mm512_add_epi32(_mm512_slli_epi32(reinterpret_cast<__m512i>(high), 8), reinterpret_cast<__m512i>(low));
-    _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(unit)));
+  // The sum, or twice the sum and `start`, in units.
+  PAGODA_SIMD void store(float* to, float unit) const { store(to, unit, total()); }
+  PAGODA_SIMD void store_doubled(float* to, float unit, int32_t start) const {
+    store(to, unit, _mm512_add_epi32(_mm512_slli_epi32(total(), 1), _mm512_set1_epi32(start)));
   }
 
  private:
+  PAGODA_SIMD __m512i total() const {
+    return _mm512_add_epi32(_mm512_slli_epi32(reinterpret_cast<__m512i>(high), 8), reinterpret_cast<__m512i>(low));
+  }
+  PAGODA_SIMD static void store(float* to, float unit, __m512i sum) {
+    _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(unit)));
+  }
   PAGODA_SIMD static QuadSums::Lanes dots(QuadSums::Lanes sum, __m512i weights, __m512i values) {
     return reinterpret_cast<QuadSums::Lanes>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), weights, values));
   }
 };
+
+// Lanes i without bit kDistance: x[i] + x[i + kDistance]; with it: x[i - kDistance] - x[i].
+template <int kDistance>
+PAGODA_SIMD F32 butterfly(F32 a) {
+  __m512 other;
+  constexpr __mmask16 kUpper = kDistance == 1 ? 0xAAAA : kDistance == 2 ? 0xCCCC : kDistance == 4 ? 0xF0F0 : 0xFF00;
+  if constexpr (kDistance == 1) other = _mm512_permute_ps(a.v, 0xB1);
+  if constexpr (kDistance == 2) other = _mm512_permute_ps(a.v, 0x4E);
+  if constexpr (kDistance == 4) other = _mm512_shuffle_f32x4(a.v, a.v, 0xB1);
+  if constexpr (kDistance == 8) other = _mm512_shuffle_f32x4(a.v, a.v, 0x4E);
+  return {_mm512_mask_sub_ps(_mm512_add_ps(other, a.v), kUpper, other, a.v)};
+}

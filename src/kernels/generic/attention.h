@@ -32,7 +32,7 @@ inline void score_piece(SpanWork& work, int first, int n, int b) {
                        .scores = work.scores + first * kSpanTokens + b * kv::kBlockTokens,
                        .maxima = whole != 0 ? work.maxima + first * kLanes : nullptr};
   // Half of the next span's K before, half after: more at once would wait for the memory.
-  const size_t key_bytes = view.layer.format.k == kv::KvType::kInt8 ? view.layer.k_scales : view.layer.v;
+  const size_t key_bytes = kv::is_scaled(view.layer.format.k) ? view.layer.k_scales : view.layer.v;
   if (first == 0) prefetch_bytes(work.ahead[b], 0, key_bytes / 2);
   score_block<Keys>(task, n);
   if (first == 0) prefetch_bytes(work.ahead[b], key_bytes / 2, key_bytes + kv::kBlockTokens * sizeof(uint16_t));
@@ -97,7 +97,7 @@ inline WeightSums weigh(const SpanWork& work, int row, float m) {
   const auto take = [&](int t, F32 p) __attribute__((always_inline)) {
     sum = add(sum, p);
     const F32 w = mul(p, load(work.v_scales + t));
-    if constexpr (std::is_same_v<Order, QuadOrder>) largest = max(w, largest);
+    if constexpr (kIsQuadOrder<Order>) largest = max(w, largest);
     Order::store_weights(scores, t, w);
   };
   int t = seen.begin / kLanes * kLanes;
@@ -110,7 +110,7 @@ inline WeightSums weigh(const SpanWork& work, int row, float m) {
     for (int i = 0; i < kExpVectors; ++i) take(t + i * kLanes, p[i]);
   }
   for (; t < seen.end; t += kLanes) take(t, exp_finite(sub(load(scores + t), splat(m))));
-  return {reduce_add(sum), std::is_same_v<Order, QuadOrder> ? reduce_max(largest) : 0.0f};
+  return {reduce_add(sum), kIsQuadOrder<Order> ? reduce_max(largest) : 0.0f};
 }
 
 inline void clear_row(int head_dim, float* partial) {
@@ -120,8 +120,9 @@ inline void clear_row(int head_dim, float* partial) {
 }
 
 // A row's weights in the blocks it sees become quads of integers. They take half the place, from the row's start on: with
-// blocks ascending nothing is written over before it is read. Gives the unit of their sums.
-inline float quantize_weights(const SpanWork& work, int row, float largest) {
+// blocks ascending nothing is written over before it is read. Leaves the unit of their sums, and what int4's have beside.
+template <int kParts>
+inline void quantize_weights(const SpanWork& work, int row, float largest) {
   const Range seen = work.seen[row];
   const float* weights = work.scores + row * kSpanTokens;
   auto* quads = reinterpret_cast<std::byte*>(work.scores + row * kSpanTokens);
@@ -130,13 +131,16 @@ inline float quantize_weights(const SpanWork& work, int row, float largest) {
     if (t + kLanes <= seen.begin || t >= seen.end) return splat_i32(0);  // softmax left its scores
     return round_to_i32(max(mul(load(weights + t), factor), zero()));
   };
+  I32 sum = splat_i32(0);
   for (uint32_t rest = work.blocks[row]; rest != 0; rest &= rest - 1) {
     const int t = __builtin_ctz(rest) * kv::kBlockTokens;
     const I32 first = quantized(t);
     const I32 second = quantized(t + kLanes);
+    if constexpr (kParts == 2) sum = add(sum, add(first, second));
     store_weight_quads(quads + static_cast<size_t>(t / kQuadTokens) * kWeightQuadBytes, first, second);
   }
-  return largest / kWeightMax;
+  work.units[row] = largest / kWeightMax;
+  if constexpr (kParts == 2) work.value_starts[row] = -15 * reduce_add(sum);
 }
 
 // Scores become weights; partial gets m, l and O = 0. All maxima first: a row's weights wait for its own.
@@ -152,7 +156,7 @@ inline void softmax_rows(const SpanWork& work, Range rows, float* partial) {
     if (work.seen[r].size() == 0) continue;
     const WeightSums sums = weigh<Order>(work, r, partial[r * stride]);
     partial[r * stride + 1] = sums.l;
-    if constexpr (std::is_same_v<Order, QuadOrder>) work.units[r] = quantize_weights(work, r, sums.largest);
+    if constexpr (kIsQuadOrder<Order>) quantize_weights<Order::kParts>(work, r, sums.largest);
   }
 }
 
@@ -222,6 +226,7 @@ inline void cells_of_piece(const SpanWork& work, int first, int n, float* partia
 }
 
 // Integers: one run of whole quads, all that any row of the register block sees; whoever sees less has weights of 0 there.
+template <class Quads>
 inline void quads_of_piece(const SpanWork& work, int first, int n, float* partial) {
   const uint32_t blocks = union_of_blocks(work, first, first + n);
   if (blocks == 0) return;
@@ -234,35 +239,37 @@ inline void quads_of_piece(const SpanWork& work, int first, int n, float* partia
     }
     if (work.blocks[r] == 0) {
       work.units[r] = 0.0f;
+      work.value_starts[r] = 0;
       continue;
     }
     tokens.begin = std::min(tokens.begin, work.seen[r].begin / kQuadTokens * kQuadTokens);
     tokens.end = std::max(tokens.end, (work.seen[r].end + kQuadTokens - 1) / kQuadTokens * kQuadTokens);
   }
   const int stride = partial_floats(work.args.kv.head_dim);
-  weigh_rows({.view = &work.args.kv,
-              .first_block = work.first_block,
-              .blocks = blocks,
-              .begin = tokens.begin,
-              .end = tokens.end,
-              .dim = 0,
-              .weights = reinterpret_cast<const std::byte*>(work.scores + first * kSpanTokens),
-              .units = work.units + first,
-              .out = partial + first * stride + kPartialHeader,
-              .out_stride = stride,
-              .ahead = work.ahead},
-             n);
+  weigh_rows<Quads>({.view = &work.args.kv,
+                     .first_block = work.first_block,
+                     .blocks = blocks,
+                     .begin = tokens.begin,
+                     .end = tokens.end,
+                     .load = 0,
+                     .weights = reinterpret_cast<const std::byte*>(work.scores + first * kSpanTokens),
+                     .units = work.units + first,
+                     .starts = work.value_starts + first,
+                     .out = partial + first * stride + kPartialHeader,
+                     .out_stride = stride,
+                     .ahead = work.ahead},
+                    n);
 }
 
-template <class Keys, class Values, class Order>
-inline void attend_tile(SpanWork& work, Range rows, float* partial) {
-  score_tile<Keys>(work, rows);
+// Scores become O in partial.
+template <class Values, class Order>
+inline void value_tile(const SpanWork& work, Range rows, float* partial) {
   softmax_rows<Order>(work, rows, partial);
   const int piece = even_piece(rows.size(), kValueRows);
   for (int r = rows.begin; r < rows.end; r += piece) {
     const int n = std::min(piece, rows.end - r);
-    if constexpr (std::is_same_v<Order, QuadOrder>) {
-      quads_of_piece(work, r, n, partial);
+    if constexpr (kIsQuadOrder<Order>) {
+      quads_of_piece<Values>(work, r, n, partial);
     } else if constexpr (Order::kChains == 1) {
       values_of_piece<Values>(work, r, n, partial);
     } else {
@@ -271,36 +278,44 @@ inline void attend_tile(SpanWork& work, Range rows, float* partial) {
   }
 }
 
-// Int8Order: how values are added over int8 V; Order: over bf16 V.
-template <class Keys, class Int8Order, class Order>
-inline void attend_tiles(SpanWork& work, float* partial) {
-  prepare_scales(work);
-  for (int r = 0; r < work.args.n_rows; r += kRowsAtOnce) {
-    const Range rows{r, std::min(r + kRowsAtOnce, work.args.n_rows)};
-    if (work.args.kv.layer.format.v == kv::KvType::kInt8) {
-      attend_tile<Keys, Int8Values, Int8Order>(work, rows, partial);
-    } else {
-      attend_tile<Keys, Bf16Values, Order>(work, rows, partial);
-    }
+template <Arithmetic kArithmetic>
+inline void score_rows_of(SpanWork& work, Range rows) {
+  switch (work.args.kv.layer.format.k) {
+    case kv::KvType::kBf16:
+      return score_tile<typename KeysOf<kArithmetic, kv::KvType::kBf16>::Type>(work, rows);
+    case kv::KvType::kInt8:
+      return score_tile<typename KeysOf<kArithmetic, kv::KvType::kInt8>::Type>(work, rows);
+    case kv::KvType::kInt4:
+      return score_tile<typename KeysOf<kArithmetic, kv::KvType::kInt4>::Type>(work, rows);
+  }
+}
+
+template <Arithmetic kArithmetic>
+inline void value_rows_of(const SpanWork& work, Range rows, float* partial) {
+  constexpr bool kIsInt8 = kArithmetic == Arithmetic::kInt8;
+  using Order = std::conditional_t<kArithmetic == Arithmetic::kBf16, CellOrder, TokenOrder>;
+  using Int8 = std::conditional_t<kIsInt8, Int8Quads, Int8Values>;
+  using Int4 = std::conditional_t<kIsInt8, Int4Quads, Int4Values>;
+  switch (work.args.kv.layer.format.v) {
+    case kv::KvType::kBf16:
+      return value_tile<Bf16Values, Order>(work, rows, partial);
+    case kv::KvType::kInt8:
+      return value_tile<Int8, std::conditional_t<kIsInt8, QuadOrder<Int8>, Order>>(work, rows, partial);
+    case kv::KvType::kInt4:
+      return value_tile<Int4, std::conditional_t<kIsInt8, QuadOrder<Int4>, Order>>(work, rows, partial);
   }
 }
 
 template <Arithmetic kArithmetic>
 inline void attention_span(const AttentionArgs& args, int span, float* partial, std::byte* scratch) {
   SpanWork work(args, span, scratch);
-  const bool int8_keys = args.kv.layer.format.k == kv::KvType::kInt8;
-  if (kArithmetic == Arithmetic::kInt8 && int8_keys) {
-    attend_tiles<Int8Keys, QuadOrder, TokenOrder>(work, partial);
-    return;
+  if (kArithmetic == Arithmetic::kBf16 || args.kv.layer.format.k == kv::KvType::kInt4) {
+    for (int r = 0; r < args.n_rows; ++r) work.q[r] = work.queries.q32 + r * args.kv.head_dim;
   }
-  if constexpr (kArithmetic == Arithmetic::kInt8) {
-    attend_tiles<F32Keys<WidenBf16>, QuadOrder, TokenOrder>(work, partial);
-  } else if constexpr (kArithmetic == Arithmetic::kF32) {
-    int8_keys ? attend_tiles<F32Keys<WidenInt8>, TokenOrder, TokenOrder>(work, partial)
-              : attend_tiles<F32Keys<WidenBf16>, TokenOrder, TokenOrder>(work, partial);
-  } else {
-    for (int r = 0; r < args.n_rows; ++r) work.q[r] = work.queries.q16 + r * args.kv.head_dim;
-    int8_keys ? attend_tiles<Bf16Keys<WidenInt8>, CellOrder, CellOrder>(work, partial)
-              : attend_tiles<Bf16Keys<WidenBf16>, CellOrder, CellOrder>(work, partial);
+  prepare_scales(work);
+  for (int r = 0; r < args.n_rows; r += kRowsAtOnce) {
+    const Range rows{r, std::min(r + kRowsAtOnce, args.n_rows)};
+    score_rows_of<kArithmetic>(work, rows);
+    value_rows_of<kArithmetic>(work, rows, partial);
   }
 }

@@ -1,5 +1,5 @@
 // Partial results of rows: folded, finished (ref/attention.cc defines it).
-// Not self-contained: include inside a region, after generic/math.h.
+// Not self-contained: include inside a region, after generic/math.h and generic/rotation.h.
 
 inline void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
   const int size = partial_floats(head_dim);
@@ -28,5 +28,6 @@ inline void attention_finish(const AttentionArgs& args, const float* partial) {
     float* out = args.out + args.row_offset[r];
     const F32 sum = splat(partial[1] == 0.0f ? 1.0f : partial[1]);
     for (int d = 0; d < args.kv.head_dim; d += kLanes) store(out + d, div(load(partial + kPartialHeader + d), sum));
+    if (args.kv.layer.format.v == kv::KvType::kInt4) rotate(out, args.kv.head_dim, out);
   }
 }

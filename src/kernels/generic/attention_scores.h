@@ -9,14 +9,14 @@ struct ScoreTask {
   int head_dim;
   const float* k_scales;      // [32]
   const int8_t* q8;           // [rows, head_dim]
-  const int32_t* sum_starts;  // [rows]
+  const int32_t* sum_starts;  // [rows]: what integer sums begin with, or end with (int4)
   const float* const* q;      // [rows][head_dim]
   const float* amounts;       // [rows]
   float* scores;              // [rows, kSpanTokens]
   float* maxima;              // [rows, 16]: takes the scores in; null if they are not the final ones
 };
 
-// int8 arithmetic over int8 K.
+// int8 arithmetic over int8 and int4 K.
 struct Int8Keys {
   static constexpr int kMaxRows = kScoreRows;
   static constexpr int kVectors = kScoreVectors;
@@ -51,12 +51,55 @@ struct Int8Keys {
   }
 };
 
+struct Int4Keys {
+  static constexpr int kMaxRows = kScoreRows;
+  static constexpr int kVectors = kScoreVectors;
+
+  template <int kRows, int kVectors>
+  PAGODA_SIMD static void dots(const ScoreTask& task, int token, F32 (&out)[kRows][kVectors]) {
+    QuadSums sum[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = QuadSums::from(0);
+    }
+    const std::byte* k = task.k + token * 4;
+    int d = 0;
+    do {
+      KeyNibbles keys[kVectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) keys[v] = KeyNibbles::from(load_i32(k + v * 64));
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) sum[r][v].add(keys[v], task.q8 + r * task.head_dim + d);
+      }
+      k += kv::kBlockTokens * 4;
+      d += 8;
+    } while (d < task.head_dim);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) out[r][v] = sum[r][v].doubled(task.sum_starts[r]);
+    }
+  }
+};
+
 // f32 queries over widened K: kPerWord dims are packed in each token's 32 bits.
 struct WidenInt8 {
   static constexpr int kPerWord = 4;
   template <int kIndex>
   PAGODA_SIMD static F32 get(I32 words) {
     return to_f32(shift_right_signed<24>(shift_left<24 - 8 * kIndex>(words)));
+  }
+};
+struct WidenInt4 {
+  static constexpr int kPerWord = 8;
+  template <int kIndex>
+  PAGODA_SIMD static F32 get(I32 words) {
+    constexpr int kShift = kIndex % 4 * 8 + kIndex / 4 * 4;
+    const I32 code = bit_and(shift_right_signed<kShift>(words), splat_i32(15));
+    return to_f32(sub(shift_left<1>(code), splat_i32(15)));
   }
 };
 struct WidenBf16 {
@@ -68,7 +111,7 @@ struct WidenBf16 {
   }
 };
 
-template <class Widen>
+template <class Widener>
 struct F32Keys {
   static constexpr int kMaxRows = kScoreRows;
   static constexpr int kVectors = kScoreVectors;
@@ -78,7 +121,7 @@ struct F32Keys {
                                F32 (&sum)[kRows][kVectors]) {
     F32 keys[kVectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) keys[v] = Widen::template get<kIndex>(words[v]);
+    for (int v = 0; v < kVectors; ++v) keys[v] = Widener::template get<kIndex>(words[v]);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const F32 q = splat(task.q[r][dim + kIndex]);
@@ -95,22 +138,28 @@ struct F32Keys {
       for (int v = 0; v < kVectors; ++v) sum[r][v] = zero();
     }
     const std::byte* k = task.k + token * 4;
-    for (int d = 0; d < task.head_dim; d += Widen::kPerWord, k += kv::kBlockTokens * 4) {
+    for (int d = 0; d < task.head_dim; d += Widener::kPerWord, k += kv::kBlockTokens * 4) {
       I32 words[kVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) words[v] = load_i32(k + v * 64);
       step<0>(task, d, words, sum);
       step<1>(task, d, words, sum);
-      if constexpr (Widen::kPerWord == 4) {
+      if constexpr (Widener::kPerWord >= 4) {
         step<2>(task, d, words, sum);
         step<3>(task, d, words, sum);
+      }
+      if constexpr (Widener::kPerWord == 8) {
+        step<4>(task, d, words, sum);
+        step<5>(task, d, words, sum);
+        step<6>(task, d, words, sum);
+        step<7>(task, d, words, sum);
       }
     }
   }
 };
 
 // bf16 queries (rounded, kept as f32) over widened K.
-template <class Widen>
+template <class Widener>
 struct Bf16Keys {
   static constexpr int kMaxRows = kBf16ScoreRows;
   static constexpr int kVectors = 1;
@@ -118,7 +167,7 @@ struct Bf16Keys {
 
   template <int kIndex, int kRows>
   PAGODA_SIMD static void step(const ScoreTask& task, int dim, I32 words, F32 (&sum)[kRows]) {
-    const F32 key = Widen::template get<kIndex>(words);
+    const F32 key = Widener::template get<kIndex>(words);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) sum[r] = fma(splat(task.q[r][dim + kIndex]), key, sum[r]);
   }
@@ -134,19 +183,42 @@ struct Bf16Keys {
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) even[r] = odd[r] = zero();
       const int end = std::min(cell + kCellDims, task.head_dim);
-      for (int d = cell; d < end; d += Widen::kPerWord, k += kv::kBlockTokens * 4) {
+      for (int d = cell; d < end; d += Widener::kPerWord, k += kv::kBlockTokens * 4) {
         const I32 words = load_i32(k);
         step<0>(task, d, words, even);
         step<1>(task, d, words, odd);
-        if constexpr (Widen::kPerWord == 4) {
+        if constexpr (Widener::kPerWord >= 4) {
           step<2>(task, d, words, even);
           step<3>(task, d, words, odd);
+        }
+        if constexpr (Widener::kPerWord == 8) {
+          step<4>(task, d, words, even);
+          step<5>(task, d, words, odd);
+          step<6>(task, d, words, even);
+          step<7>(task, d, words, odd);
         }
       }
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) dot[r][0] = add(dot[r][0], add(even[r], odd[r]));
     }
   }
+};
+
+// Which of these an arithmetic takes over K of a type.
+template <kv::KvType kType>
+using Widen = std::conditional_t<kType == kv::KvType::kInt4, WidenInt4,
+                                 std::conditional_t<kType == kv::KvType::kInt8, WidenInt8, WidenBf16>>;
+template <Arithmetic kArithmetic, kv::KvType kType>
+struct KeysOf {
+  using Type = std::conditional_t<kArithmetic == Arithmetic::kBf16, Bf16Keys<Widen<kType>>, F32Keys<Widen<kType>>>;
+};
+template <>
+struct KeysOf<Arithmetic::kInt8, kv::KvType::kInt8> {
+  using Type = Int8Keys;
+};
+template <>
+struct KeysOf<Arithmetic::kInt8, kv::KvType::kInt4> {
+  using Type = Int4Keys;
 };
 
 template <class Keys, int kRows>

@@ -6,13 +6,13 @@ struct QueryScratch {
   float* amounts;       // [rows]: scale, times the query's own scale in int8
   int32_t* sum_starts;  // [rows]
   int8_t* q8;           // [rows, head_dim]
-  float* q16;           // [rows, head_dim], rounded to bf16; in the same place
+  float* q32;           // [rows, head_dim], rotated and rounded to bf16 as they are wanted; in the same place
 
   PAGODA_SIMD explicit QueryScratch(std::byte* scratch)
       : amounts(reinterpret_cast<float*>(scratch + SpanScratch::kAmounts)),
         sum_starts(reinterpret_cast<int32_t*>(scratch + SpanScratch::kCorrections)),
         q8(reinterpret_cast<int8_t*>(scratch + SpanScratch::kQueries)),
-        q16(reinterpret_cast<float*>(scratch + SpanScratch::kQueries)) {}
+        q32(reinterpret_cast<float*>(scratch + SpanScratch::kQueries)) {}
 };
 
 // One span of one call.
@@ -23,7 +23,8 @@ struct SpanWork {
   float* k_scales;  // [kSpanTokens]
   float* v_scales;
   QueryScratch queries;
-  float* units;  // [rows]: of the integer sums of values
+  float* units;           // [rows]: of the integer sums of values
+  int32_t* value_starts;  // [rows]: what doubled sums of int4 values have beside
   const float* q[kAttentionMaxRows];
   Range seen[kAttentionMaxRows];        // tokens of the span
   float* maxima;                        // [rows, 16]
@@ -40,6 +41,7 @@ struct SpanWork {
         v_scales(reinterpret_cast<float*>(scratch + SpanScratch::kVScales)),
         queries(scratch),
         units(reinterpret_cast<float*>(scratch + SpanScratch::kUnits)),
+        value_starts(reinterpret_cast<int32_t*>(scratch + SpanScratch::kValueStarts)),
         maxima(reinterpret_cast<float*>(scratch + SpanScratch::kMaxima)) {
     int32_t highest = 0;
     for (int r = 0; r < args.n_rows; ++r) {
@@ -79,7 +81,7 @@ inline uint32_t union_of_blocks(const SpanWork& work, int begin, int end) {
 // A block's 32 scales as f32; a bf16 part has scale 1.
 inline void widen_scales(kv::KvType type, const uint16_t* scales, float* out) {
   for (int i = 0; i < kv::kBlockTokens; i += kLanes) {
-    store(out + i, type == kv::KvType::kInt8 ? widen_f16(scales + i) : splat(1.0f));
+    store(out + i, kv::is_scaled(type) ? widen_f16(scales + i) : splat(1.0f));
   }
 }
 
@@ -93,36 +95,44 @@ inline void prepare_scales(const SpanWork& work) {
   }
 }
 
-// int8 arithmetic over int8 K: per head row s_q = amax / 127, q = round-half-even(x / s_q).
-inline void quantize_queries(const AttentionArgs& args, const QueryScratch& to) {
+// int8 arithmetic over integer K: per head row s_q = amax / 127, q = round-half-even(x / s_q).
+PAGODA_SIMD void quantize_query(const float* from, const AttentionArgs& args, const QueryScratch& to, int row) {
   const int head_dim = args.kv.head_dim;
-  for (int r = 0; r < args.n_rows; ++r) {
-    const float* from = args.q + args.row_offset[r];
-    const float scale = largest_magnitude(from, head_dim) / kInt8Max;
-    I32 sum = splat_i32(0);
-    for (int d = 0; d < head_dim; d += kLanes) {
-      const I32 q = scale == 0.0f ? splat_i32(0) : quantize_i8(load(from + d), splat(scale));
-      sum = add(sum, q);
-      store_i8(to.q8 + r * head_dim + d, q);
-    }
-    to.amounts[r] = scale * args.scale;
-    to.sum_starts[r] = kSumStart * reduce_add(sum);
+  const float scale = largest_magnitude(from, head_dim) / kInt8Max;
+  I32 sum = splat_i32(0);
+  for (int d = 0; d < head_dim; d += kLanes) {
+    const I32 q = scale == 0.0f ? splat_i32(0) : quantize_i8(load(from + d), splat(scale));
+    sum = add(sum, q);
+    store_i8(to.q8 + row * head_dim + d, q);
   }
+  to.amounts[row] = scale * args.scale;
+  to.sum_starts[row] = (args.kv.layer.format.k == kv::KvType::kInt8 ? kSumStart : -15) * reduce_add(sum);
 }
 
+// A row's query in f32, rotated where K is.
+PAGODA_SIMD const float* query_of(const AttentionArgs& args, int row, float* rotated) {
+  const float* from = args.q + args.row_offset[row];
+  if (args.kv.layer.format.k != kv::KvType::kInt4) return from;
+  rotate(from, args.kv.head_dim, rotated);
+  return rotated;
+}
+
+// Rotated rows lie four times as far apart as their int8, which so never reach a row that is still wanted.
 template <Arithmetic kArithmetic>
 inline void attention_prepare(const AttentionArgs& args, std::byte* scratch) {
   const QueryScratch to(scratch);
-  if (kArithmetic == Arithmetic::kInt8 && args.kv.layer.format.k == kv::KvType::kInt8) {
-    quantize_queries(args, to);
-    return;
-  }
   const int head_dim = args.kv.head_dim;
+  const bool is_int8 = kArithmetic == Arithmetic::kInt8 && kv::is_scaled(args.kv.layer.format.k);
   for (int r = 0; r < args.n_rows; ++r) {
+    float* q32 = to.q32 + r * head_dim;
+    const float* from = query_of(args, r, q32);
+    if (is_int8) {
+      quantize_query(from, args, to, r);
+      continue;
+    }
     to.amounts[r] = args.scale;
     if constexpr (kArithmetic == Arithmetic::kBf16) {
-      const float* from = args.q + args.row_offset[r];
-      for (int d = 0; d < head_dim; d += kLanes) store(to.q16 + r * head_dim + d, round_bf16(load(from + d)));
+      for (int d = 0; d < head_dim; d += kLanes) store(q32 + d, round_bf16(load(from + d)));
     }
   }
 }

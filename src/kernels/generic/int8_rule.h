@@ -13,3 +13,7 @@ PAGODA_SIMD I32 quantize_i8(F32 x, F32 scale) {
   const F32 q = min(max(div(x, scale), splat(-kInt8Max)), splat(kInt8Max));
   return round_to_i32(q);
 }
+PAGODA_SIMD I32 quantize_i4(F32 x, F32 scale) {
+  const F32 u = mul(add(div(x, scale), splat(kInt4Max)), splat(0.5f));
+  return round_to_i32(min(max(u, zero()), splat(kInt4Max)));
+}

@@ -1,5 +1,5 @@
 // One token's K and V into a block (ref/attention.cc defines it).
-// Not self-contained: include inside a region, after simd.h and generic/int8_rule.h.
+// Not self-contained: include inside a region, after generic/int8_rule.h and generic/rotation.h.
 
 // Sixteen values of a head as int8.
 PAGODA_SIMD void quantize_16(const float* x, float scale, int8_t* out) {
@@ -7,7 +7,7 @@ PAGODA_SIMD void quantize_16(const float* x, float scale, int8_t* out) {
 }
 
 inline void write_k_int8(const float* k, int head_dim, std::byte* part, uint16_t* scale, int slot) {
-  *scale = kv_scale(largest_magnitude(k, head_dim));
+  *scale = kv_scale(largest_magnitude(k, head_dim), kInt8Max);
   const float s = tensor::f16_to_f32(*scale);
   for (int d = 0; d < head_dim; d += kLanes) {
     int8_t q[kLanes];
@@ -17,7 +17,7 @@ inline void write_k_int8(const float* k, int head_dim, std::byte* part, uint16_t
 }
 
 inline void write_v_int8(const float* v, int head_dim, std::byte* part, uint16_t* scale, int slot) {
-  *scale = kv_scale(largest_magnitude(v, head_dim));
+  *scale = kv_scale(largest_magnitude(v, head_dim), kInt8Max);
   const float s = tensor::f16_to_f32(*scale);
   for (int d = 0; d < head_dim; d += kLanes) {
     int8_t q[kLanes];
@@ -25,6 +25,40 @@ inline void write_v_int8(const float* v, int head_dim, std::byte* part, uint16_t
     std::byte* to = part + kv::v_index(kv::KvType::kInt8, head_dim, slot, d);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) to[4 * i] = static_cast<std::byte>(q[i]);
+  }
+}
+
+// The rotated row's codes, and its scale.
+PAGODA_SIMD uint16_t quantize_rotated(const float* x, int head_dim, uint8_t* codes) {
+  float rotated[kv::kMaxHeadDim];
+  rotate(x, head_dim, rotated);
+  const uint16_t scale = kv_scale(largest_magnitude(rotated, head_dim), kInt4Max);
+  const float s = tensor::f16_to_f32(scale);
+  for (int d = 0; d < head_dim; d += kLanes) {
+    store_i8(codes + d, s == 0.0f ? splat_i32(0) : quantize_i4(load(rotated + d), splat(s)));
+  }
+  return scale;
+}
+
+inline void write_k_int4(const float* k, int head_dim, std::byte* part, uint16_t* scale, int slot) {
+  uint8_t codes[kv::kMaxHeadDim];
+  *scale = quantize_rotated(k, head_dim, codes);
+  for (int d = 0; d < head_dim; d += 8) {
+    uint32_t cell[2];
+    __builtin_memcpy(cell, codes + d, sizeof(cell));
+    cell[0] |= cell[1] << 4;
+    __builtin_memcpy(part + kv::k_index(kv::KvType::kInt4, slot, d) / 2, cell, sizeof(cell[0]));
+  }
+}
+
+inline void write_v_int4(const float* v, int head_dim, std::byte* part, uint16_t* scale, int slot) {
+  uint8_t codes[kv::kMaxHeadDim + kLanes];
+  *scale = quantize_rotated(v, head_dim, codes);
+  store_i8(codes + head_dim, splat_i32(0));  // the last group's high halves, where it has none
+  for (int d = 0; d < head_dim; d += 32) {
+    std::byte* to = part + kv::v_index(kv::KvType::kInt4, head_dim, slot, d) / 2;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) to[4 * i] = static_cast<std::byte>(codes[d + i] | codes[d + 16 + i] << 4);
   }
 }
 
@@ -40,14 +74,28 @@ inline void write_v_bf16(const float* v, int head_dim, std::byte* part, int slot
 
 inline void kv_write(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head,
                      int slot) {
-  if (layer.format.k == kv::KvType::kInt8) {
-    write_k_int8(k, head_dim, head, reinterpret_cast<uint16_t*>(head + layer.k_scales) + slot, slot);
-  } else {
-    write_k_bf16(k, head_dim, head, slot);
+  auto* k_scale = reinterpret_cast<uint16_t*>(head + layer.k_scales) + slot;
+  auto* v_scale = reinterpret_cast<uint16_t*>(head + layer.v_scales) + slot;
+  switch (layer.format.k) {
+    case kv::KvType::kBf16:
+      write_k_bf16(k, head_dim, head, slot);
+      break;
+    case kv::KvType::kInt8:
+      write_k_int8(k, head_dim, head, k_scale, slot);
+      break;
+    case kv::KvType::kInt4:
+      write_k_int4(k, head_dim, head, k_scale, slot);
+      break;
   }
-  if (layer.format.v == kv::KvType::kInt8) {
-    write_v_int8(v, head_dim, head + layer.v, reinterpret_cast<uint16_t*>(head + layer.v_scales) + slot, slot);
-  } else {
-    write_v_bf16(v, head_dim, head + layer.v, slot);
+  switch (layer.format.v) {
+    case kv::KvType::kBf16:
+      write_v_bf16(v, head_dim, head + layer.v, slot);
+      break;
+    case kv::KvType::kInt8:
+      write_v_int8(v, head_dim, head + layer.v, v_scale, slot);
+      break;
+    case kv::KvType::kInt4:
+      write_v_int4(v, head_dim, head + layer.v, v_scale, slot);
+      break;
   }
 }

@@ -3,12 +3,14 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kernels/attention_args.h"
 #include "kernels/bf16_rule.h"
 #include "kernels/int8_rule.h"
 #include "kernels/math.h"
 #include "kernels/ref/lanes.h"
+#include "kernels/rotation.h"
 #include "kernels/table.h"
 #include "tensor/float16.h"
 
@@ -25,9 +27,23 @@ float largest_magnitude(const float* x, int n) {
 
 template <typename Index>
 void write_int8(const float* x, int head_dim, std::byte* part, uint16_t* scale, Index index) {
-  *scale = kv_scale(largest_magnitude(x, head_dim));
+  *scale = kv_scale(largest_magnitude(x, head_dim), kInt8Max);
   const float s = tensor::f16_to_f32(*scale);
   for (int i = 0; i < head_dim; ++i) part[index(i)] = static_cast<std::byte>(quantize_i8(x[i], s));
+}
+
+// Both halves of a byte are this token's: the low one is written first, and clears the high one.
+template <typename Index>
+void write_int4(const float* x, int head_dim, std::byte* part, uint16_t* scale, Index index) {
+  std::vector<float> row(x, x + head_dim);
+  rotate(row.data(), head_dim);
+  *scale = kv_scale(largest_magnitude(row.data(), head_dim), kInt4Max);
+  const float s = tensor::f16_to_f32(*scale);
+  for (int i = 0; i < head_dim; ++i) {
+    const std::byte code{quantize_i4(row[static_cast<size_t>(i)], s)};
+    std::byte& at = part[index(i) / 2];
+    at = index(i) % 2 == 0 ? code : at | code << 4;
+  }
 }
 
 template <typename Index>
@@ -36,22 +52,33 @@ void write_bf16(const float* x, int head_dim, std::byte* part, Index index) {
   for (int i = 0; i < head_dim; ++i) to[index(i)] = tensor::f32_to_bf16(x[i]);
 }
 
-void kv_write(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head, int slot) {
-  const auto k_at = [&](int dim) { return kv::k_index(layer.format.k, slot, dim); };
-  const auto v_at = [&](int dim) { return kv::v_index(layer.format.v, head_dim, slot, dim); };
-  if (layer.format.k == KvType::kInt8) {
-    write_int8(k, head_dim, head, reinterpret_cast<uint16_t*>(head + layer.k_scales) + slot, k_at);
-  } else {
-    write_bf16(k, head_dim, head, k_at);
-  }
-  if (layer.format.v == KvType::kInt8) {
-    write_int8(v, head_dim, head + layer.v, reinterpret_cast<uint16_t*>(head + layer.v_scales) + slot, v_at);
-  } else {
-    write_bf16(v, head_dim, head + layer.v, v_at);
+template <typename Index>
+void write_part(KvType type, const float* x, int head_dim, std::byte* part, uint16_t* scale, Index index) {
+  switch (type) {
+    case KvType::kBf16:
+      return write_bf16(x, head_dim, part, index);
+    case KvType::kInt8:
+      return write_int8(x, head_dim, part, scale, index);
+    case KvType::kInt4:
+      return write_int4(x, head_dim, part, scale, index);
   }
 }
 
-// One token of the view, in elements and scales; a bf16 part has scale 1.
+void kv_write(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head, int slot) {
+  write_part(layer.format.k, k, head_dim, head, reinterpret_cast<uint16_t*>(head + layer.k_scales) + slot,
+             [&](int dim) { return kv::k_index(layer.format.k, slot, dim); });
+  write_part(layer.format.v, v, head_dim, head + layer.v, reinterpret_cast<uint16_t*>(head + layer.v_scales) + slot,
+             [&](int dim) { return kv::v_index(layer.format.v, head_dim, slot, dim); });
+}
+
+// Element `index` of an integer part.
+int integer_at(KvType type, const std::byte* part, size_t index) {
+  if (type == KvType::kInt8) return static_cast<int8_t>(part[index]);
+  const int both = std::to_integer<int>(part[index / 2]);
+  return 2 * (index % 2 == 0 ? both & 15 : both >> 4) - 15;
+}
+
+// One token of the view, in elements (rotated ones of int4) and scales; a bf16 part has scale 1.
 struct Token {
   const kv::KvView& view;
   int block;
@@ -60,27 +87,22 @@ struct Token {
   Token(const AttentionArgs& args, int span, int token)
       : view(args.kv), block(span * kSpanBlocks + token / kv::kBlockTokens), slot(token % kv::kBlockTokens) {}
 
-  int k_i8(int dim) const {
-    return reinterpret_cast<const int8_t*>(view.k(block))[kv::k_index(KvType::kInt8, slot, dim)];
-  }
+  KvType k_type() const { return view.layer.format.k; }
+  KvType v_type() const { return view.layer.format.v; }
+  size_t k_at(int dim) const { return kv::k_index(k_type(), slot, dim); }
+  size_t v_at(int dim) const { return kv::v_index(v_type(), view.head_dim, slot, dim); }
+  int k_integer(int dim) const { return integer_at(k_type(), view.k(block), k_at(dim)); }
+  int v_integer(int dim) const { return integer_at(v_type(), view.v(block), v_at(dim)); }
   float k(int dim) const {
-    if (view.layer.format.k == KvType::kInt8) return static_cast<float>(k_i8(dim));
-    return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(view.k(block))[kv::k_index(KvType::kBf16, slot, dim)]);
-  }
-  int v_i8(int dim) const {
-    return reinterpret_cast<const int8_t*>(view.v(block))[kv::v_index(KvType::kInt8, view.head_dim, slot, dim)];
+    if (kv::is_scaled(k_type())) return static_cast<float>(k_integer(dim));
+    return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(view.k(block))[k_at(dim)]);
   }
   float v(int dim) const {
-    if (view.layer.format.v == KvType::kInt8) return static_cast<float>(v_i8(dim));
-    const size_t at = kv::v_index(KvType::kBf16, view.head_dim, slot, dim);
-    return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(view.v(block))[at]);
+    if (kv::is_scaled(v_type())) return static_cast<float>(v_integer(dim));
+    return tensor::bf16_to_f32(reinterpret_cast<const uint16_t*>(view.v(block))[v_at(dim)]);
   }
-  float k_scale() const {
-    return view.layer.format.k == KvType::kInt8 ? tensor::f16_to_f32(view.k_scales(block)[slot]) : 1.0f;
-  }
-  float v_scale() const {
-    return view.layer.format.v == KvType::kInt8 ? tensor::f16_to_f32(view.v_scales(block)[slot]) : 1.0f;
-  }
+  float k_scale() const { return kv::is_scaled(k_type()) ? tensor::f16_to_f32(view.k_scales(block)[slot]) : 1.0f; }
+  float v_scale() const { return kv::is_scaled(v_type()) ? tensor::f16_to_f32(view.v_scales(block)[slot]) : 1.0f; }
 };
 
 float as_bf16(float x) { return tensor::bf16_to_f32(round_bf16(x)); }
@@ -96,28 +118,29 @@ class CellSum {
 };
 constexpr int kCell = 32;  // products
 
-// A query as q.K takes it: int8 per head row (int8 arithmetic over int8 K), bf16 in bf16 arithmetic, else f32.
+// A query as q.K takes it: rotated over int4 K, then int8 per head row (int8 arithmetic over integer K), bf16 in bf16 arithmetic, else f32.
 struct Query {
-  const float* q;
+  std::vector<float> q;
   bool is_int8;
   bool is_bf16;
   float amount;  // scale, times the query's own scale where it is int8
   float own_scale = 1.0f;
 
   Query(const AttentionArgs& args, Arithmetic arithmetic, int row)
-      : q(args.q + args.row_offset[row]),
-        is_int8(arithmetic == Arithmetic::kInt8 && args.kv.layer.format.k == KvType::kInt8),
+      : q(args.q + args.row_offset[row], args.q + args.row_offset[row] + args.kv.head_dim),
+        is_int8(arithmetic == Arithmetic::kInt8 && kv::is_scaled(args.kv.layer.format.k)),
         is_bf16(arithmetic == Arithmetic::kBf16),
         amount(args.scale) {
+    if (args.kv.layer.format.k == KvType::kInt4) rotate(q.data(), args.kv.head_dim);
     if (!is_int8) return;
-    own_scale = largest_magnitude(q, args.kv.head_dim) / 127.0f;
+    own_scale = largest_magnitude(q.data(), args.kv.head_dim) / 127.0f;
     amount = own_scale * args.scale;
   }
 
   float dot(const Token& token, int head_dim) const {
     if (is_int8) {
       int32_t sum = 0;
-      for (int d = 0; d < head_dim; ++d) sum += quantize_i8(q[d], own_scale) * token.k_i8(d);
+      for (int d = 0; d < head_dim; ++d) sum += quantize_i8(q[d], own_scale) * token.k_integer(d);
       return static_cast<float>(sum);
     }
     float sum = 0.0f;
@@ -140,7 +163,7 @@ float score(const AttentionArgs& args, const Query& query, const Token& token) {
   return args.softcap == 0.0f ? s : softcap_f32(s, args.softcap);
 }
 
-// O of a row over the tokens it sees, w = p * s_v rounded to f32. int8 arithmetic over int8 V: exact sums (int8_rule.h).
+// O of a row over the tokens it sees, w = p * s_v rounded to f32. int8 arithmetic over integer V: exact sums (int8_rule.h).
 void add_values_int8(const AttentionArgs& args, int span, Range seen, const float* weights, float* out) {
   float largest = 0.0f;
   for (int t = seen.begin; t < seen.end; ++t) largest = weights[t] > largest ? weights[t] : largest;
@@ -148,7 +171,7 @@ void add_values_int8(const AttentionArgs& args, int span, Range seen, const floa
   for (int d = 0; d < args.kv.head_dim; ++d) {
     int32_t sum = 0;
     for (int t = seen.begin; t < seen.end; ++t) {
-      sum += quantize_weight(weights[t], factor) * Token(args, span, t).v_i8(d);
+      sum += quantize_weight(weights[t], factor) * Token(args, span, t).v_integer(d);
     }
     out[d] = static_cast<float>(sum) * (largest / kWeightMax);
   }
@@ -203,7 +226,7 @@ void attend_row(const AttentionArgs& args, Arithmetic arithmetic, int span, int 
   }
   if (arithmetic == Arithmetic::kBf16) {
     add_values_bf16(args, span, seen, scores, out);
-  } else if (arithmetic == Arithmetic::kInt8 && args.kv.layer.format.v == KvType::kInt8) {
+  } else if (arithmetic == Arithmetic::kInt8 && kv::is_scaled(args.kv.layer.format.v)) {
     add_values_int8(args, span, seen, scores, out);
   } else {
     add_values(args, span, seen, scores, out);
@@ -238,12 +261,13 @@ void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
   }
 }
 
-// A row that saw nothing gets zeros.
+// A row that saw nothing gets zeros. O over int4 V is rotated back.
 void attention_finish(const AttentionArgs& args, const float* partial) {
   for (int r = 0; r < args.n_rows; ++r, partial += partial_floats(args.kv.head_dim)) {
     float* out = args.out + args.row_offset[r];
     const float sum = partial[1] == 0.0f ? 1.0f : partial[1];
     for (int d = 0; d < args.kv.head_dim; ++d) out[d] = partial[kPartialHeader + d] / sum;
+    if (args.kv.layer.format.v == KvType::kInt4) rotate(out, args.kv.head_dim);
   }
 }
 
