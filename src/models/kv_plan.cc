@@ -1,8 +1,15 @@
 #include "models/kv_plan.h"
 
+#include <array>
+
 #include "models/loader.h"
 
 namespace pagoda::models {
+namespace {
+
+constexpr std::array<std::string_view, 1> kBestFirst{"auto"};
+
+}  // namespace
 
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias) {
   if (format != "auto" && format != "q8" && format != "bf16") {
@@ -17,6 +24,11 @@ Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std:
           {format == "auto" && has_k_bias != 0 ? kv::KvType::kBf16 : kv::KvType::kInt8, kv::KvType::kInt8});
   }
   return formats;
+}
+
+std::vector<std::string> fitting_formats(std::string_view format) {
+  if (format == "auto") return {kBestFirst.begin(), kBestFirst.end()};
+  return {std::string(format)};
 }
 
 std::vector<uint8_t> k_bias_layers(const weights::Gguf& gguf, const weights::ModelConfig& config) {

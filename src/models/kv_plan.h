@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace pagoda::models {
 // `format`: "bf16"; "q8"; "auto": q8, but K in bf16 in layers with a K bias (its outliers cost int8 too much; Qwen2.5).
 // Errors: kInvalidArgument for another name, listing these.
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias);
+
+// What may be tried in turn where memory is short, the best first: `format` alone, or for "auto" all that a quality gate lets through.
+std::vector<std::string> fitting_formats(std::string_view format);
 
 std::vector<uint8_t> k_bias_layers(const weights::Gguf& gguf, const weights::ModelConfig& config);
 

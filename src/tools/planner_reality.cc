@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "engine/memory_plan.h"
+#include "engine/memory_room.h"
 #include "engine/step_runner.h"
 #include "tools/bench_requests.h"
 
