@@ -39,7 +39,7 @@ struct EngineConfig {
   Explain explain = Explain::kOn;
   std::optional<int> context_tokens;        // none: the trained context, or what memory allows
   std::optional<uint64_t> memory_bytes;     // of weights, overhead and KV together; none: the cgroup's limit
-  std::optional<uint64_t> kv_memory_bytes;  // none: the rest of memory_bytes, or a quarter of what is available, at most 16 full contexts
+  std::optional<uint64_t> kv_memory_bytes;  // none: what memory_bytes leaves, or a quarter of what is available
   TierConfig tiers;                         // without effect where prefixes are not cached
   int n_threads = 0;                        // 0: the cores this process may use
   int step_tokens = 256;                    // rows of one step at most

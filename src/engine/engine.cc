@@ -219,7 +219,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       submitted.push_back(seq);
       generations_.emplace(seq, std::make_unique<Generation>(active, choice, served_));
     }
-    active->stream->push(Accepted{static_cast<int>(active->prompt.size())});
+    active->stream->push(Accepted{static_cast<int>(active->prompt.size()), active->usage.context});
   }
 
   void cancel_request(RequestId id) {
@@ -243,6 +243,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       // The other choices find what the first computes; what the request saved is what the first one found.
       if (generation.choice() != 0) continue;
       const sched::Sequence& seq = *runner_->scheduler().find(rows.seq);
+      if (rows.n_tokens == 1 && seq.state() == sched::SeqState::kDecoding) continue;  // nothing is looked up any more
       active.cache_use = seq.cache_use();
       active.usage.cached_tokens = active.cache_use.reused_tokens;
       // What it loaded after it was preempted it had computed before.
@@ -310,6 +311,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     active.record.copied_tokens = use.copied_tokens;
     active.record.recomputed_tokens = use.recomputed_tokens;
     active.record.waited_us = use.waited_us;
+    active.record.load_waited_us = use.load_waited_us;
     if (use.n_misses > 0) active.record.miss = use.misses[0].reason;
     active.record.outcome = outcome;
     const std::lock_guard lock(live_mutex_);

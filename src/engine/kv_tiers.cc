@@ -47,7 +47,7 @@ Result<std::unique_ptr<KvTiers>> KvTiers::open(const TierConfig& config, Limits 
   std::unique_ptr<KvTiers> tiers(new KvTiers());
   tiers->wake_ = std::move(wake);
   tiers->tiering_ = std::make_unique<kv::Tiering>(memory.pool, memory.index, memory.arena, memory.clock,
-                                                   kv::TieringConfig{.staging_bytes = limits.staging_bytes});
+                                                  kv::TieringConfig{.staging_bytes = limits.staging_bytes});
   kv::Tiering& tiering = *tiers->tiering_;
   const std::filesystem::path folder = config.disk_dir.empty() ? config.secret.parent_path() : config.disk_dir;
   if (!config.disk_dir.empty() || !config.secret.empty()) tiers->memory_ = folder / "model-digests";

@@ -20,18 +20,18 @@ using models::AttentionGroup;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max() / 4;
-constexpr uint64_t kProgramBytes = 16 * kMiB;    // code, libraries, stacks, records
-constexpr uint64_t kHugePageBytes = 4 * kMiB;    // of a step's activations: pages that logits share with the rest
-constexpr uint64_t kIndexBytes = 384;            // of the prefix index and of descriptors, by block (kv/prefix_index.h)
-constexpr uint64_t kRedisBytes = 24 * kMiB;      // batches on their way, as hiredis copies them
-constexpr uint64_t kDiskTransfers = 32;          // under way, each in a buffer of its own
-constexpr uint64_t kCatalogueBytes = 256;        // of a disk tier's object
+constexpr uint64_t kProgramBytes = 16 * kMiB;  // code, libraries, stacks, records
+constexpr uint64_t kHugePageBytes = 4 * kMiB;  // of a step's activations: pages that logits share with the rest
+constexpr uint64_t kIndexBytes = 384;          // of the prefix index and of descriptors, by block (kv/prefix_index.h)
+constexpr uint64_t kRedisBytes = 24 * kMiB;    // batches on their way, as hiredis copies them
+constexpr uint64_t kDiskTransfers = 32;        // under way, each in a buffer of its own
+constexpr uint64_t kCatalogueBytes = 256;      // of a disk tier's object
 constexpr uint64_t kStagingBytes = 32 * kMiB;
 constexpr uint64_t kMostRequestBytes = 8 * kMiB, kLeastRequestBytes = 2 * kMiB;
-constexpr uint64_t kLogitsShare = 16;            // of a limit, at most; staging, catalogue and requests: a 32nd each
+constexpr uint64_t kLogitsShare = 16;  // of a limit, at most; staging, catalogue and requests: a 32nd each
 constexpr uint64_t kPartShare = 32;
 constexpr uint64_t kMostFixedBytes = 64 * kMiB, kMostEntryBytes = 400;
-constexpr int kLeastLogits = 4;                  // rows of one step
+constexpr int kLeastLogits = 4;                          // rows of one step
 constexpr int kMinContextTokens = 2 * kv::kBlockTokens;  // a budget that leaves less serves nobody
 constexpr int kSmallerSteps[] = {128, 64, 32};
 
@@ -78,7 +78,9 @@ class Fitter {
   Result<MemoryFit> fit() {
     TRY(list_ways());
     const uint64_t limit = limit_ ? limit_->bytes : kNoLimit;
-    target_ = longest(wanted_, [&](int n) { return !config_.kv_memory_bytes || needed(ways_.front(), n) <= *config_.kv_memory_bytes; });
+    target_ = longest(wanted_, [&](int n) {
+      return !config_.kv_memory_bytes || needed(ways_.front(), n) <= *config_.kv_memory_bytes;
+    });
     const auto whole = std::ranges::find_if(ways_, [&](const Way& way) { return holds(way, target_, limit); });
     if (whole != ways_.end()) return describe(*whole, target_, limit);
     const Way& last = ways_.back();
@@ -104,7 +106,10 @@ class Fitter {
   Status list_ways() {
     for (const std::string& format : model_.formats) {
       TRY_ASSIGN(std::vector<AttentionGroup> groups, model_.groups_of(format));
-      Way way{.format = format, .groups = std::move(groups), .least_block_bytes = ~size_t{0}, .step_tokens = config_.step_tokens};
+      Way way{.format = format,
+              .groups = std::move(groups),
+              .least_block_bytes = ~size_t{0},
+              .step_tokens = config_.step_tokens};
       std::vector<size_t> block_bytes;
       for (const AttentionGroup& group : way.groups) {
         block_bytes.push_back(group.layout.block_bytes);
@@ -143,8 +148,7 @@ class Fitter {
     const uint64_t objects = part_of(limit, kMiB, kNoLimit) / kCatalogueBytes;
     if (limit_) rest.most_disk_bytes = objects * way.least_block_bytes;
     const uint64_t disk_bytes = config_.tiers.disk_bytes > 0 ? config_.tiers.disk_bytes : rest.most_disk_bytes;
-    rest.overhead_bytes +=
-        kDiskTransfers * way.most_block_bytes + disk_bytes / way.least_block_bytes * kCatalogueBytes;
+    rest.overhead_bytes += kDiskTransfers * way.most_block_bytes + disk_bytes / way.least_block_bytes * kCatalogueBytes;
   }
 
   Rest rest_of(const Way& way, int context_tokens, uint64_t limit) const {
@@ -161,8 +165,7 @@ class Fitter {
     add_tiers(way, limit, rest);
     const uint64_t requests = part_of(limit, kLeastRequestBytes, kMostRequestBytes);
     const uint64_t most = most_overhead_bytes(model_.config);
-    const uint64_t logits_room =
-        std::min(limit / kLogitsShare, most - std::min(most, rest.overhead_bytes + requests));
+    const uint64_t logits_room = std::min(limit / kLogitsShare, most - std::min(most, rest.overhead_bytes + requests));
     const uint64_t row_bytes = workspace(1) - workspace(0);
     const auto n_logits = static_cast<int>(
         std::clamp<uint64_t>(logits_room / row_bytes, kLeastLogits, static_cast<uint64_t>(n_rows) + 1));
@@ -194,7 +197,7 @@ class Fitter {
 
   uint64_t least_limit(const Way& way, int context_tokens) const {
     uint64_t high = model_.weight_bytes + kMiB;
-    while (!holds(way, context_tokens, high)) high *= 2;
+    while (high < kNoLimit && !holds(way, context_tokens, high)) high *= 2;
     return smallest(0, high, [&](uint64_t limit) { return holds(way, context_tokens, limit); });
   }
 
@@ -281,7 +284,8 @@ uint64_t most_overhead_bytes(const weights::ModelConfig& config) {
 
 std::string MemoryFit::statement() const {
   return fmt::format(
-      "memory: {:.1f} MiB of weights + {:.1f} MiB of overhead + {:.1f} MiB of KV = {:.1f} MiB resident at most, and up to "
+      "memory: {:.1f} MiB of weights + {:.1f} MiB of overhead + {:.1f} MiB of KV = {:.1f} MiB resident at most, and up "
+      "to "
       "{:.1f} MiB more while {} sequences sample at once",
       mib(weight_bytes), mib(overhead_bytes), mib(kv_bytes), mib(resident_bytes()), mib(burst_bytes),
       schedule.max_running);
@@ -290,8 +294,8 @@ std::string MemoryFit::statement() const {
 std::string MemoryFit::choice() const {
   std::string more;
   if (whole_limit_bytes > limit->bytes) {
-    more = fmt::format("from {:.1f} MiB on nothing is cut, and a context of {} tokens fits", mib(whole_limit_bytes + kMiB / 20),
-                       wanted_tokens);
+    more = fmt::format("from {:.1f} MiB on nothing is cut, and a context of {} tokens fits",
+                       mib(whole_limit_bytes + kMiB / 20), wanted_tokens);
   } else {
     more = fmt::format("each {:.1f} MiB more hold another {} tokens", mib(context_bytes), wanted_tokens);
   }
@@ -303,12 +307,13 @@ std::string MemoryFit::choice() const {
 Error MemoryFit::error() const {
   const bool is_option = limit->source == MemoryLimit::Source::kOption;
   return {ErrorCode::kResourceExhausted,
-          fmt::format("{} of {} bytes ({:.1f} MiB) is too little: weights take {:.1f} MiB, overhead {:.1f}, many requests at "
-                      "once {:.1f}, and {} tokens of KV as {} {:.1f}; at least {} bytes ({:.1f} MiB) are needed, and {} "
-                      "({:.1f} MiB) for a context of {} tokens",
-                      is_option ? "a limit" : "the cgroup's limit", limit->bytes, mib(limit->bytes), mib(weight_bytes),
-                      mib(overhead_bytes), mib(burst_bytes), least_context_tokens, kv_format, mib(kv_bytes),
-                      least_limit_bytes, mib(least_limit_bytes), whole_limit_bytes, mib(whole_limit_bytes), wanted_tokens),
+          fmt::format(
+              "{} of {} bytes ({:.1f} MiB) is too little: weights take {:.1f} MiB, overhead {:.1f}, many requests at "
+              "once {:.1f}, and {} tokens of KV as {} {:.1f}; at least {} bytes ({:.1f} MiB) are needed, and {} "
+              "({:.1f} MiB) for a context of {} tokens",
+              is_option ? "a limit" : "the cgroup's limit", limit->bytes, mib(limit->bytes), mib(weight_bytes),
+              mib(overhead_bytes), mib(burst_bytes), least_context_tokens, kv_format, mib(kv_bytes), least_limit_bytes,
+              mib(least_limit_bytes), whole_limit_bytes, mib(whole_limit_bytes), wanted_tokens),
           is_option ? "--memory" : ""};
 }
 

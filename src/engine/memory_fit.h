@@ -55,12 +55,12 @@ struct MemoryFit {
   uint64_t overhead_bytes = 0;
   uint64_t burst_bytes = 0;
   uint64_t kv_bytes = 0;
-  uint64_t staging_bytes = 0;     // TierConfig; of overhead
-  uint64_t most_disk_bytes = 0;   // that a disk tier of no given size may take, so that its catalogue fits; 0: any
+  uint64_t staging_bytes = 0;    // TierConfig; of overhead
+  uint64_t most_disk_bytes = 0;  // that a disk tier of no given size may take, so that its catalogue fits; 0: any
   std::optional<MemoryLimit> limit{};
-  uint64_t context_bytes = 0;     // KV of one sequence of wanted_tokens
-  uint64_t least_limit_bytes = 0; // the smallest limit that would do
-  uint64_t whole_limit_bytes = 0; // the smallest where nothing is cut
+  uint64_t context_bytes = 0;      // KV of one sequence of wanted_tokens
+  uint64_t least_limit_bytes = 0;  // the smallest limit that would do
+  uint64_t whole_limit_bytes = 0;  // the smallest where nothing is cut
   int least_context_tokens = 0;
 
   uint64_t resident_bytes() const { return weight_bytes + overhead_bytes + kv_bytes; }

@@ -9,6 +9,7 @@ namespace pagoda::engine {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kFree = uint64_t{8} << 30;
 
 // As SmolLM2-135M: 12 KB of KV a token in int8, twice that in bf16.
 FitModel small_model() {
@@ -41,7 +42,7 @@ EngineConfig two_threads() {
 
 MemoryFit fit_in(uint64_t bytes, const FitModel& model, EngineConfig config = two_threads()) {
   config.memory_bytes = bytes;
-  return *fit_memory(model, config, memory_limit(config), 8 << 30);
+  return *fit_memory(model, config, memory_limit(config), kFree);
 }
 
 uint64_t total_bytes(const MemoryFit& fit) { return fit.resident_bytes() + fit.burst_bytes; }
@@ -49,11 +50,11 @@ uint64_t total_bytes(const MemoryFit& fit) { return fit.resident_bytes() + fit.b
 TEST(MemoryFitTest, WithoutALimitNothingIsCut) {
   const FitModel model = small_model();
   const EngineConfig config = two_threads();
-  const MemoryFit fit = *fit_memory(model, config, std::nullopt, 8 << 30);
+  const MemoryFit fit = *fit_memory(model, config, std::nullopt, kFree);
   EXPECT_TRUE(fit.is_enough);
   EXPECT_EQ(fit.context_tokens, 8192);
   EXPECT_EQ(fit.schedule.step_tokens, 256);
-  EXPECT_EQ(fit.kv_bytes, auto_budget_bytes(fit.context_bytes, 8 << 30));
+  EXPECT_EQ(fit.kv_bytes, auto_budget_bytes(fit.context_bytes, kFree));
   EXPECT_LE(fit.overhead_bytes + fit.burst_bytes, most_overhead_bytes(model.config) + fit.kv_bytes / 200);
 }
 
@@ -135,11 +136,11 @@ TEST(MemoryFitTest, ANamedKvMemoryMustFitBesideTheRest) {
 TEST(MemoryFitTest, ACgroupBoundsWhatNobodyNamed) {
   const FitModel model = small_model();
   const MemoryLimit limit{200 * kMiB, MemoryLimit::Source::kCgroup};
-  const MemoryFit fit = *fit_memory(model, two_threads(), limit, 8 << 30);
+  const MemoryFit fit = *fit_memory(model, two_threads(), limit, kFree);
   EXPECT_TRUE(fit.is_enough);
   EXPECT_LE(total_bytes(fit), limit.bytes);
-  const MemoryFit wide = *fit_memory(model, two_threads(), MemoryLimit{uint64_t{64} << 30, limit.source}, 8 << 30);
-  EXPECT_EQ(wide.kv_bytes, auto_budget_bytes(wide.context_bytes, 8 << 30));
+  const MemoryFit wide = *fit_memory(model, two_threads(), MemoryLimit{uint64_t{64} << 30, limit.source}, kFree);
+  EXPECT_EQ(wide.kv_bytes, auto_budget_bytes(wide.context_bytes, kFree));
 }
 
 TEST(MemoryFitTest, TiersTakeTheirPart) {

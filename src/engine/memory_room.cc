@@ -21,7 +21,8 @@ struct Files {
   const char* shared_pages;
 };
 constexpr Files kV2{"sys/fs/cgroup", "memory.max", "memory.current", "file", "shmem"};
-constexpr Files kV1{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache", "total_shmem"};
+constexpr Files kV1{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache",
+                    "total_shmem"};
 
 std::optional<uint64_t> number_in(const fs::path& path) {
   uint64_t value = 0;
