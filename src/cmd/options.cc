@@ -155,7 +155,8 @@ const std::vector<OptionSpec>& option_table() {
       {"--kv-memory", kPlans, "Memory for K and V alone, instead of what --memory leaves",
        value(&Options::kv_memory, "BYTES|auto")},
       {"--kv-memory", kServesOrTests,
-       "Memory for K and V: a size as 512M or 2G, or auto: what --memory leaves, or a quarter of what is free, at most 16 "
+       "Memory for K and V: a size as 512M or 2G, or auto: what --memory leaves, or a quarter of what is free, at most "
+       "16 "
        "contexts",
        value(&Options::kv_memory, "BYTES|auto")},
       {"--kv-cache", kRuns | kEvals, "off: compute the whole prefix again for every token",

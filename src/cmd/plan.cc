@@ -60,8 +60,7 @@ Result<Source> source_of(const Options& options) {
               path.error().message, fmt::join(tools::near_shapes(options.model), ", "));
 }
 
-Result<PlanRequest> request_of(const Options& options, const PlannedModel& model,
-                               const engine::EngineConfig& config) {
+Result<PlanRequest> request_of(const Options& options, const PlannedModel& model, const engine::EngineConfig& config) {
   PlanRequest request;
   request.format = options.kv_format;
   request.arithmetic = config.arithmetic;

@@ -227,6 +227,9 @@ class Fitter {
     }
     fit.overhead_bytes += static_cast<uint64_t>(std::ceil(static_cast<double>(fit.kv_bytes) * index_share(way)));
     if (!limit_) return fit;
+    const uint64_t sum = fit.resident_bytes() + fit.burst_bytes;
+    if (config_.memory_bytes && !config_.kv_memory_bytes && sum < limit)
+      fit.kv_bytes += limit - sum;  // what rounding left
     fit.least_limit_bytes = least_limit(ways_.back(), least_);
     fit.whole_limit_bytes = least_limit(ways_.front(), target_);
     return fit;

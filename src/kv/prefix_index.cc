@@ -8,7 +8,8 @@
 namespace pagoda::kv {
 namespace {
 
-constexpr size_t kFewestRemembered = 1 << 10, kMostRemembered = 1 << 14;  // evictions: about one for each 64 KiB of the budget
+constexpr size_t kFewestRemembered = 1 << 10,
+                 kMostRemembered = 1 << 14;  // evictions: about one for each 64 KiB of the budget
 
 size_t n_remembered(const BlockPool& pool) {
   return std::clamp<size_t>(pool.stats().budget_bytes >> 16, kFewestRemembered, kMostRemembered);

@@ -15,7 +15,7 @@ using kv::KvType;
 using models::AttentionGroup;
 
 constexpr size_t kTokenTextBytes = 8;  // of a public shape's vocabulary, on average
-constexpr int kScaledElements = 32;         // that share a scale in 4-bit forms
+constexpr int kScaledElements = 32;    // that share a scale in 4-bit forms
 constexpr size_t kAlign = 64;
 
 constexpr PlanFormat kFormats[] = {
@@ -100,12 +100,11 @@ Status add_fit(Plan& plan) {
   serving.kv_format = request.format;
   serving.kv_memory_bytes = request.kv_memory_bytes;
   if (!request.kv_memory_bytes) serving.memory_bytes = request.memory_bytes;
-  const engine::FitModel model{
-      .config = plan.model.config,
-      .weight_bytes = plan.weight_bytes,
-      .tokenizer_bytes = plan.model.tokenizer_bytes,
-      .groups_of = [&plan](std::string_view format) { return groups_of(plan.model, format); },
-      .formats = models::fitting_formats(request.format)};
+  const engine::FitModel model{.config = plan.model.config,
+                               .weight_bytes = plan.weight_bytes,
+                               .tokenizer_bytes = plan.model.tokenizer_bytes,
+                               .groups_of = [&plan](std::string_view format) { return groups_of(plan.model, format); },
+                               .formats = models::fitting_formats(request.format)};
   std::optional<engine::MemoryLimit> limit;
   if (serving.memory_bytes) limit = engine::MemoryLimit{*serving.memory_bytes, engine::MemoryLimit::Source::kOption};
   TRY_ASSIGN(plan.fit, engine::fit_memory(model, serving, limit, request.memory_bytes));
@@ -138,7 +137,8 @@ Status add_sharing(Plan& plan) {
   if (grouped > 1 && grouped < n_heads) kinds.emplace_back("GQA", grouped);
   if (n_heads > 1) kinds.emplace_back("MQA", 1);
   for (const auto& [name, n_kv_heads] : kinds) {
-    PlannedModel other{.name = {}, .source = {}, .config = config, .k_bias = plan.model.k_bias, .tensors = {}, .tokenizer_bytes = 0};
+    PlannedModel other{
+        .name = {}, .source = {}, .config = config, .k_bias = plan.model.k_bias, .tensors = {}, .tokenizer_bytes = 0};
     other.config.n_kv_heads = n_kv_heads;
     SharingPlan sharing;
     sharing.name = name;
