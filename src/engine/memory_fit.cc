@@ -162,7 +162,6 @@ class Fitter {
       return uint64_t{models::Workspace::bytes_for(model_.config, {n_rows, n_logits, context_tokens, n_threads})};
     };
     rest.overhead_bytes += workspace(0) + kHugePageBytes;
-    add_tiers(way, limit, rest);
     const uint64_t requests = part_of(limit, kLeastRequestBytes, kMostRequestBytes);
     const uint64_t most = most_overhead_bytes(model_.config);
     const uint64_t logits_room = std::min(limit / kLogitsShare, most - std::min(most, rest.overhead_bytes + requests));
@@ -172,6 +171,7 @@ class Fitter {
     schedule.max_logits = n_logits;
     schedule.max_running = std::min(schedule.max_running, n_logits - 1);
     rest.burst_bytes = requests + workspace(n_logits) - workspace(0);
+    add_tiers(way, limit, rest);  // last: their buffers are no reason to run fewer sequences
     return rest;
   }
 

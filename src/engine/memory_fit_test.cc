@@ -152,6 +152,10 @@ TEST(MemoryFitTest, TiersTakeTheirPart) {
   EXPECT_GT(with.most_disk_bytes, uint64_t{1} << 30);
   EXPECT_GT(with.overhead_bytes, without.overhead_bytes + 16 * kMiB);
   EXPECT_LE(total_bytes(with), 256 * kMiB);
+  const auto n_running = [&](const EngineConfig& c) {
+    return fit_memory(model, c, std::nullopt, kFree)->schedule.max_running;
+  };
+  EXPECT_EQ(n_running(config), n_running(two_threads()));  // and no sequences
   config.prefix_cache = PrefixCache::kOff;
   EXPECT_EQ(fit_in(256 * kMiB, model, config).staging_bytes, 0u);
 }
