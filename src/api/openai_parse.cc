@@ -6,6 +6,8 @@
 namespace pagoda::api {
 namespace {
 
+constexpr int kTextDepth = 8;  // of JSON in messages: content parts and tool calls
+
 using engine::ChatPrompt;
 using engine::Prompt;
 using engine::Request;
@@ -77,9 +79,19 @@ Result<std::string> parse_messages(const Fields& fields, std::string_view body) 
   return std::string(raw_member(body, "messages").value_or("[]"));
 }
 
+// Every text but roles and types, of values nested no deeper than `depth`.
+void add_texts(const Json& value, int depth, std::vector<std::string>& texts) {
+  if (value.is_string()) texts.push_back(value.get<std::string>());
+  if (!value.is_structured() || depth == 0) return;
+  for (auto at = value.begin(); at != value.end(); ++at) {
+    if (!value.is_object() || (at.key() != "role" && at.key() != "type")) add_texts(*at, depth - 1, texts);
+  }
+}
+
 Result<ChatPrompt> parse_chat_prompt(const Fields& fields, std::string_view body) {
   ChatPrompt prompt;
   TRY_ASSIGN(prompt.messages_json, parse_messages(fields, body));
+  add_texts(*fields.find("messages"), kTextDepth, prompt.message_texts);
   TRY_ASSIGN(const Json* kwargs, fields.object("chat_template_kwargs"));
   if (kwargs != nullptr) prompt.template_kwargs_json = raw_member(body, "chat_template_kwargs").value_or("");
   TRY_ASSIGN(const bool add, fields.boolean("add_generation_prompt", true));

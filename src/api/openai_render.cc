@@ -100,6 +100,9 @@ void UsageSum::add(int prompt, const Event& event) {
   PerPrompt& one = prompts_[static_cast<size_t>(prompt)];
   if (const auto* accepted = std::get_if<Accepted>(&event)) {
     one.usage.prompt_tokens = accepted->prompt_tokens;
+    one.usage.context = accepted->context;
+  } else if (const auto* edited = std::get_if<engine::Edited>(&event)) {
+    one.usage.context = edited->context;
   } else if (const auto* delta = std::get_if<Delta>(&event)) {
     one.heard_tokens += static_cast<int>(delta->tokens.size());
     one.usage.completion_tokens = std::max(0, one.heard_tokens - one.repeats * one.usage.prompt_tokens);

@@ -87,6 +87,17 @@ TEST(OpenAiRender, SaysWhatAContextPolicyDropped) {
   EXPECT_EQ(sum.total().context.dropped_turns, 2);
 }
 
+TEST(OpenAiRender, WhatWasDroppedIsKnownBeforeTheEnd) {
+  using Kind = engine::ContextPolicy::Kind;
+  UsageSum sum(call_of(OpenAiCall::Kind::kCompletion, 1));
+  sum.add(0, engine::Accepted{9, {.policy = Kind::kSinks, .edits = 1, .dropped_tokens = 5, .dropped_turns = 0}});
+  EXPECT_EQ(sum.total().context.dropped_tokens, 5);
+  sum.add(0, engine::Edited{{.policy = Kind::kSinks, .edits = 2, .dropped_tokens = 8, .dropped_turns = 0}});
+  EXPECT_EQ(sum.total().context.edits, 2);
+  EXPECT_EQ(sum.total().context.dropped_tokens, 8);
+  EXPECT_EQ(sum.total().prompt_tokens, 9);
+}
+
 TEST(OpenAiRender, WholeCompletionOfSeveralPromptsAndChoices) {
   OpenAiAnswer answer(call_of(OpenAiCall::Kind::kCompletion, 2, 2), head_of("cmpl-1"));
   for (int prompt : {1, 0}) {

@@ -188,7 +188,9 @@ Status bench(const Options& options) {
   if (!options.json_file.empty()) TRY(write_text(options.json_file, json));
   print_result(result);
   if (before) print_comparison(*before, result, options.compare_file);
-  return {};
+  if (!result.lines.empty() || !result.accuracy.empty() || result.left_out.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument, "nothing was measured: {}: {}", result.left_out.front().work,
+              result.left_out.front().why);
 }
 
 }  // namespace pagoda::cmd

@@ -10,6 +10,7 @@
 #include <functional>
 #include <iostream>
 
+#include "base/named.h"
 #include "cmd/model_path.h"
 #include "cmd/read_file.h"
 #include "cmd/version.h"
@@ -72,6 +73,10 @@ auto value(T Options::* field, const char* type) {
   return [field, type](CLI::App& app, Options& options, const char* names, const char* help) {
     CLI::Option* option = app.add_option(names, options.*field, help)->option_text(type);
     if (std::string_view(help).find("(default") == std::string_view::npos) option->capture_default_str();
+    const std::string_view kind = type;
+    const bool may_be_empty = kind == "TEXT" || kind == "NAME";
+    if (std::is_same_v<T, std::string> && !may_be_empty)
+      option->check([kind](const std::string& text) { return text.empty() ? fmt::format("an empty {}", kind) : ""; });
     return option;
   };
 }
@@ -130,6 +135,10 @@ const std::vector<OptionSpec>& option_table() {
        choice(&Options::kv_format, {"auto", "f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"})},
       {"--memory", kPlans, "Memory for weights, overhead, K and V together, as 16G (default: what is free here)",
        value(&Options::memory, "BYTES")},
+      {"--memory", kServesOrTests,
+       "The most that the process takes, weights, overhead, K and V together, as 512M: KV format, context, steps and "
+       "tiers are chosen to fit (default: the cgroup's limit, if there is one)",
+       value(&Options::memory, "BYTES")},
       {"--users", kPlans, "Sequences at once: how long may each be?", number(&Options::users, 1, 1 << 16)},
       {"--kv-disk-size", kPlans, "Disk below memory for K and V, as 100G: how many tokens does it hold?",
        value(&Options::kv_disk_size, "BYTES")},
@@ -147,7 +156,9 @@ const std::vector<OptionSpec>& option_table() {
       {"--kv-memory", kPlans, "Memory for K and V alone, instead of what --memory leaves",
        value(&Options::kv_memory, "BYTES|auto")},
       {"--kv-memory", kServesOrTests,
-       "Memory for K and V: a size as 512M or 2G, or auto: a quarter of what is free, at most 16 contexts",
+       "Memory for K and V: a size as 512M or 2G, or auto: what --memory leaves, or a quarter of what is free, at most "
+       "16 "
+       "contexts",
        value(&Options::kv_memory, "BYTES|auto")},
       {"--kv-cache", kRuns | kEvals, "off: compute the whole prefix again for every token",
        choice(&Options::kv_cache, {"on", "off"})},
@@ -424,13 +435,6 @@ Result<uint64_t> parse_bytes(const std::string& text) {
 
 namespace {
 
-// The value, or its error with the option's name: a usage error (options.h).
-template <typename T>
-Result<T> named(const char* option, Result<T> result) {
-  if (!result) result.error().where = option;
-  return result;
-}
-
 Result<kernels::Isa> isa_of(const std::string& name) {
   Result<kernels::Isa> isa = named("--isa", kernels::parse_isa(name));
   if (isa || isa.error().code != ErrorCode::kUnsupported) return isa;
@@ -463,6 +467,9 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   config.context_policy.kind = *engine::parse_context_policy(options.context_policy);
   config.explain = options.explain == "on" ? engine::Explain::kOn : engine::Explain::kOff;
   if (options.context_tokens > 0) config.context_tokens = options.context_tokens;
+  if (!options.memory.empty()) {
+    TRY_ASSIGN(config.memory_bytes, named("--memory", parse_bytes(options.memory)));
+  }
   if (options.kv_memory != "auto") {
     TRY_ASSIGN(config.kv_memory_bytes, named("--kv-memory", parse_bytes(options.kv_memory)));
   }

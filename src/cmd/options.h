@@ -27,6 +27,7 @@ struct Options {
   std::string isa = "auto";
   std::string arithmetic = "auto";
   std::string kv_format = "auto";
+  std::string memory;  // empty: the cgroup's limit; plan: what is free
   std::string kv_memory = "auto";
   std::string kv_cache = "on";
   std::string prefix_cache = "on";
@@ -76,7 +77,6 @@ struct Options {
   bool quick = false;
 
   // plan
-  std::string memory;  // empty: what is free
   std::string weights;
   int users = 0;
   float bandwidth = 0;  // GB/s; 0: measured

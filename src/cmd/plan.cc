@@ -6,7 +6,7 @@
 #include "cmd/model_path.h"
 #include "cmd/plan_text.h"
 #include "cmd/progress.h"
-#include "engine/memory_plan.h"
+#include "engine/memory_room.h"
 #include "tools/planner_json.h"
 
 namespace pagoda::cmd {
@@ -60,25 +60,18 @@ Result<Source> source_of(const Options& options) {
               path.error().message, fmt::join(tools::near_shapes(options.model), ", "));
 }
 
-Result<std::optional<uint64_t>> size_of(const char* option, const std::string& text) {
-  if (text.empty() || text == "auto") return std::nullopt;
-  Result<uint64_t> bytes = parse_bytes(text);
-  if (!bytes) return fail(Error{bytes.error().code, bytes.error().message, option});
-  return *bytes;
-}
-
-Result<PlanRequest> request_of(const Options& options, const PlannedModel& model, kernels::Arithmetic arithmetic) {
+Result<PlanRequest> request_of(const Options& options, const PlannedModel& model, const engine::EngineConfig& config) {
   PlanRequest request;
   request.format = options.kv_format;
-  request.arithmetic = arithmetic;
+  request.arithmetic = config.arithmetic;
   request.chunk_tokens =
       options.chunk_tokens > 0 ? std::min(options.chunk_tokens, options.step_tokens) : options.step_tokens;
   const int trained = model.config.context_length;
   request.context_tokens = options.context_tokens > 0 ? options.context_tokens : std::min(kDefaultContext, trained);
-  TRY_ASSIGN(const std::optional<uint64_t> memory, size_of("--memory", options.memory));
-  request.memory_bytes = memory ? *memory : engine::available_memory_bytes();
-  TRY_ASSIGN(request.kv_memory_bytes, size_of("--kv-memory", options.kv_memory));
-  TRY_ASSIGN(request.disk_bytes, size_of("--kv-disk-size", options.kv_disk_size));
+  request.memory_bytes = config.memory_bytes ? *config.memory_bytes : engine::available_memory_bytes();
+  request.kv_memory_bytes = config.kv_memory_bytes;
+  request.serving = config;
+  if (config.tiers.disk_bytes > 0) request.disk_bytes = config.tiers.disk_bytes;
   if (options.users > 0) request.users = options.users;
   return request;
 }
@@ -118,7 +111,7 @@ Result<PlanReport> report_of(const Options& options) {
   TRY_ASSIGN(Source source, source_of(options));
   TRY(check_runs(options, source));
   TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
-  TRY_ASSIGN(PlanRequest request, request_of(options, source.model, config.arithmetic));
+  TRY_ASSIGN(PlanRequest request, request_of(options, source.model, config));
   PlanReport report;
   ProgressBar bar;
   const tools::PlanProgress progress = [&](double done, std::string_view what) { bar.show(done, what); };
@@ -142,7 +135,9 @@ Result<PlanReport> report_of(const Options& options) {
   return report;
 }
 
-Status agreement(const PlanReport& report) {
+// A limit that was named must hold the model, and what was verified must be as planned.
+Status agreement(const Options& options, const PlanReport& report) {
+  if (!options.memory.empty() && !report.plan.fit.is_enough) return fail(report.plan.fit.error());
   std::string wrong;
   for (const tools::VerifiedFigure& f : report.verified) {
     if (f.agrees()) continue;
@@ -162,7 +157,7 @@ Status agreement(const PlanReport& report) {
 Status plan(const Options& options) {
   TRY_ASSIGN(const PlanReport report, report_of(options));
   std::fputs((options.json ? to_json(report) + "\n" : plan_text(report)).c_str(), stdout);
-  return agreement(report);
+  return agreement(options, report);
 }
 
 }  // namespace pagoda::cmd

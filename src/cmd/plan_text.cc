@@ -63,17 +63,20 @@ std::string model_text(const Plan& plan) {
 
 std::string memory_text(const Plan& plan) {
   const tools::PlanRequest& r = plan.request;
+  std::string choice = r.serving.memory_bytes ? plan.fit.choice() + "\n" : "";
+  if (const size_t half = choice.find("; "); half != std::string::npos) choice.replace(half, 2, "\n  ");
   if (r.kv_memory_bytes)
     return fmt::format("\nKV memory: {} (--kv-memory), beside {} of weights and at most {} of overhead\n",
                        both_sizes(plan.room_bytes), decimal(plan.weight_bytes), decimal(plan.overhead_bytes));
   if (plan.short_bytes > 0) {
     return fmt::format(
-        "\nmemory: {} is too little: {} of weights and {} of overhead lack {}; take more memory or smaller weights\n",
+        "\nmemory: {} is too little: {} of weights, {} of overhead and {} of KV lack {}; take more memory or smaller "
+        "weights\n",
         both_sizes(r.memory_bytes), decimal(plan.weight_bytes), decimal(plan.overhead_bytes),
-        both_sizes(plan.short_bytes));
+        decimal(plan.fit.kv_bytes), both_sizes(plan.short_bytes));
   }
-  return fmt::format("\nmemory: {} = {} of weights + {} of overhead + {} of KV\n", both_sizes(r.memory_bytes),
-                     decimal(plan.weight_bytes), decimal(plan.overhead_bytes), decimal(plan.room_bytes));
+  return fmt::format("\nmemory: {} = {} of weights + {} of overhead + {} of KV\n{}", both_sizes(r.memory_bytes),
+                     decimal(plan.weight_bytes), decimal(plan.overhead_bytes), decimal(plan.room_bytes), choice);
 }
 
 std::string formats_text(const Plan& plan) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/token_id.h"
@@ -35,6 +36,9 @@ struct CacheReport {
   struct Miss {
     int32_t position = 0;  // of the first token that was computed for it
     kv::MissReason reason = kv::MissReason::kNone;
+    int32_t n_edits = 0;       // of the context before it: position counts in what they left
+    bool is_template = false;  // cold, but another token is cached there, and this one is the chat template's own
+    std::string_view word() const { return is_template ? "template" : to_string(reason); }
   };
 
   struct TierTokens {
@@ -47,16 +51,19 @@ struct CacheReport {
   int32_t copied_tokens = 0;  // of those, by copy-on-write
   int32_t recomputed_tokens = 0;
   int32_t preemptions = 0;
-  int64_t waited_us = 0;  // for rows that other requests computed
+  int64_t waited_us = 0;       // for rows that other requests computed
+  int64_t load_waited_us = 0;  // for blocks that a tier had
   std::optional<Divergence> divergence;
   std::vector<Miss> misses;       // the first few, by time
   std::vector<TierTokens> tiers;  // of the reused ones, those that a tier below RAM gave; each tier there is
 
   int32_t computed_tokens() const { return prompt_tokens - reused_tokens; }
   kv::MissReason first_miss() const { return misses.empty() ? kv::MissReason::kNone : misses[0].reason; }
+  std::string_view first_miss_word() const { return misses.empty() ? "none" : misses[0].word(); }
 };
 
+// `message_texts`: of a chat prompt (template_text.h).
 CacheReport make_cache_report(const sched::CacheUse& use, std::span<const TokenId> prompt,
-                              const text::Tokenizer& tokenizer);
+                              std::span<const std::string> message_texts, const text::Tokenizer& tokenizer);
 
 }  // namespace pagoda::engine

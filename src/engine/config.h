@@ -22,6 +22,7 @@ struct TierConfig {
   std::string redis_url{};              // empty: no Redis tier
   int64_t redis_ttl_seconds = 0;        // 0: until the server evicts it
   std::filesystem::path secret{};       // file (secret.h); empty: one in disk_dir, or a random one for this process
+  bool is_used() const { return !disk_dir.empty() || !redis_url.empty(); }
 };
 
 enum class Explain : uint8_t { kOn, kOff };  // off: no cache reports, no reuse distances
@@ -37,7 +38,8 @@ struct EngineConfig {
   PrefixCache prefix_cache = PrefixCache::kOn;  // without effect where kv_reuse is off
   Explain explain = Explain::kOn;
   std::optional<int> context_tokens;        // none: the trained context, or what memory allows
-  std::optional<uint64_t> kv_memory_bytes;  // none: a quarter of available memory, at most 16 full contexts
+  std::optional<uint64_t> memory_bytes;     // of weights, overhead and KV together; none: the cgroup's limit
+  std::optional<uint64_t> kv_memory_bytes;  // none: what memory_bytes leaves, or a quarter of what is available
   TierConfig tiers;                         // without effect where prefixes are not cached
   int n_threads = 0;                        // 0: the cores this process may use
   int step_tokens = 256;                    // rows of one step at most
@@ -45,5 +47,10 @@ struct EngineConfig {
   int max_queued = 512;                     // waiting requests; more are refused as overloaded
   ContextPolicy context_policy{};           // of requests that name none
 };
+
+inline bool has_prefixes(const EngineConfig& config) {
+  return config.prefix_cache == PrefixCache::kOn && config.kv_reuse == KvReuse::kOn;
+}
+inline bool has_tiers(const EngineConfig& config) { return has_prefixes(config) && config.tiers.is_used(); }
 
 }  // namespace pagoda::engine

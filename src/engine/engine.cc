@@ -9,11 +9,13 @@
 #include <variant>
 
 #include "base/log.h"
+#include "base/malloc_bounds.h"
+#include "base/named.h"
 #include "base/overloaded.h"
 #include "engine/generation.h"
 #include "engine/intake.h"
 #include "engine/mailbox.h"
-#include "engine/memory_plan.h"
+#include "engine/memory_room.h"
 #include "engine/secret.h"
 #include "engine/step_runner.h"
 
@@ -48,9 +50,9 @@ RequestRecord::Outcome outcome_of(FinishReason reason) {
 
 // In the tier's folder unless told otherwise: servers that share the tier share the namespaces.
 Result<Secret> secret_of(const EngineConfig& config) {
-  if (!config.tiers.secret.empty()) return load_secret(config.tiers.secret);
+  if (!config.tiers.secret.empty()) return named("--kv-secret", load_secret(config.tiers.secret));
   const bool has_disk = !config.tiers.disk_dir.empty() && std::filesystem::is_directory(config.tiers.disk_dir);
-  return has_disk ? load_secret(config.tiers.disk_dir / "kv-secret") : random_secret();
+  return has_disk ? named("--kv-disk", load_secret(config.tiers.disk_dir / "kv-secret")) : random_secret();
 }
 
 sched::FinishReason sched_reason(FinishReason reason) {
@@ -217,7 +219,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       submitted.push_back(seq);
       generations_.emplace(seq, std::make_unique<Generation>(active, choice, served_));
     }
-    active->stream->push(Accepted{static_cast<int>(active->prompt.size())});
+    active->stream->push(Accepted{static_cast<int>(active->prompt.size()), active->usage.context});
   }
 
   void cancel_request(RequestId id) {
@@ -241,6 +243,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       // The other choices find what the first computes; what the request saved is what the first one found.
       if (generation.choice() != 0) continue;
       const sched::Sequence& seq = *runner_->scheduler().find(rows.seq);
+      if (rows.n_tokens == 1 && seq.state() == sched::SeqState::kDecoding) continue;  // nothing is looked up any more
       active.cache_use = seq.cache_use();
       active.usage.cached_tokens = active.cache_use.reused_tokens;
       // What it loaded after it was preempted it had computed before.
@@ -308,6 +311,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     active.record.copied_tokens = use.copied_tokens;
     active.record.recomputed_tokens = use.recomputed_tokens;
     active.record.waited_us = use.waited_us;
+    active.record.load_waited_us = use.load_waited_us;
     if (use.n_misses > 0) active.record.miss = use.misses[0].reason;
     active.record.outcome = outcome;
     const std::lock_guard lock(live_mutex_);
@@ -348,6 +352,7 @@ class EngineImpl final : public Engine, private LogitsReader {
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   static const SteadyClock kClock;
+  if (memory_limit(config)) bound_malloc();
   const auto wake = std::make_shared<WakeEvent>();
   TRY_ASSIGN(std::unique_ptr<StepRunner> runner, StepRunner::create(config, kClock, [wake] { wake->signal(); }));
   TRY_ASSIGN(const Secret secret, secret_of(config));
@@ -360,7 +365,6 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   std::erase_if(served.end_tokens, [&](TokenId token) { return token.value >= served.info.vocab_size; });
   served.info.trained_context_tokens = runner->model().config().context_length;
   const uint64_t kv_bytes = runner->pool().stats().budget_bytes;
-  LOG_INFO("{}", memory_statement(runner->model().weight_bytes(), kv_bytes));
   if (const uint64_t available = available_memory_bytes(); kv_bytes > available)
     LOG_WARN("KV may grow to {} bytes, but only {} are available now: lower --kv-memory", kv_bytes, available);
   if (!served.chat_template) LOG_INFO("chat is not available: {}", served.chat_template.error().to_string());

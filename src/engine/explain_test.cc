@@ -97,6 +97,25 @@ TEST(ExplainTest, ReportsTellWhatWasReusedAndWhereTokensPart) {
   EXPECT_EQ(record->miss, kv::MissReason::kCold);
 }
 
+TEST(ExplainTest, ATemplateThatChangedIsToldFromAMessage) {
+  const auto engine =
+      make_engine([](EngineConfig& config) { config.chat_template = "Today is {{ day }}: {{ messages[0].content }}"; });
+  const auto chat = [&](const std::string& day, const std::string& content) {
+    Request request = request_of({});
+    request.prompt = ChatPrompt{.messages_json = R"([{"role":"user","content":")" + content + R"("}])",
+                                .tools_json = {},
+                                .template_kwargs_json = R"({"day":")" + day + R"("})",
+                                .message_texts = {content}};
+    return run(*engine, std::move(request)).cache;
+  };
+  const std::string story = "a story of forty words and more, about nothing in particular but long enough";
+  EXPECT_EQ(chat("Monday", story)->first_miss_word(), "cold");
+  EXPECT_EQ(chat("Tuesday", story)->first_miss_word(), "template");
+  EXPECT_EQ(chat("Monday", "another one, as long as the first and the second, and about as much as they are")
+                ->first_miss_word(),
+            "cold");
+}
+
 // A request with a salt gets the same report whatever others have cached, and the other way round.
 TEST(ExplainTest, ReportsTellNothingOfOtherNamespaces) {
   const std::vector<TokenId> prompt = random_tokens(3, 100);

@@ -150,6 +150,7 @@ std::vector<TokenId> Generation::edit_context(std::span<const TokenId> list) {
   ContextEdit edit = window_.edit(list);
   list_tokens_ = static_cast<int>(edit.tokens.size());
   count_edit(edit, active_->usage.context);
+  active_->stream->push(Edited{active_->usage.context});
   return std::move(edit.tokens);
 }
 
@@ -165,7 +166,10 @@ void Generation::end(FinishReason reason) {
 
 std::shared_ptr<const CacheReport> Generation::cache_report() const {
   if (active_->explain == Explain::kOff) return nullptr;
-  auto report = std::make_shared<CacheReport>(make_cache_report(active_->cache_use, active_->prompt, tokenizer_));
+  const auto* chat = std::get_if<ChatPrompt>(&active_->request.prompt);
+  const std::span<const std::string> texts = chat != nullptr ? chat->message_texts : std::span<const std::string>();
+  auto report =
+      std::make_shared<CacheReport>(make_cache_report(active_->cache_use, active_->prompt, texts, tokenizer_));
   report->preemptions = active_->record.preemptions;
   for (size_t i = 0; i < active_->tier_names.size(); ++i)
     report->tiers.push_back({active_->tier_names[i], active_->record.restored_tokens[i]});

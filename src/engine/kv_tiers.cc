@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/named.h"
 #include "engine/model_root.h"
 #include "kv/tier_disk.h"
 #include "kv/tier_redis.h"
@@ -16,7 +17,7 @@ constexpr double kNewestShare = 0.25;  // of a moving average
 constexpr uint64_t kFreeShare = 4;     // of the disk's free room, by default
 constexpr uint64_t kMostBytes = uint64_t{64} << 30;
 
-Result<uint64_t> disk_budget(const TierConfig& config) {
+Result<uint64_t> disk_budget(const TierConfig& config, uint64_t most_bytes) {
   if (config.disk_bytes > 0) return config.disk_bytes;
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::absolute(config.disk_dir).parent_path();
@@ -24,29 +25,36 @@ Result<uint64_t> disk_budget(const TierConfig& config) {
   if (error)
     return fail(
         Error{ErrorCode::kIo, fmt::format("cannot look at {}: {}", parent.string(), error.message()), "--kv-disk"});
-  return std::min(static_cast<uint64_t>(space.available) / kFreeShare, kMostBytes);
+  return std::min(static_cast<uint64_t>(space.available) / kFreeShare, most_bytes > 0 ? most_bytes : kMostBytes);
 }
 
-template <typename T>
-Result<T> named(const char* option, Result<T> result) {
-  if (!result && result.error().where.empty()) result.error().where = option;
-  return result;
+// A block of each group, with a segment's head and records beside (kv/tier_format.h).
+Status check_disk_bytes(uint64_t disk_bytes, std::span<const models::AttentionGroup> groups) {
+  constexpr uint64_t kSegmentBytes = 16 << 10;
+  uint64_t least = 0;
+  for (const models::AttentionGroup& group : groups) least += group.layout.block_bytes + kSegmentBytes;
+  if (disk_bytes >= least) return {};
+  return fail(Error{ErrorCode::kInvalidArgument,
+                    fmt::format("{} bytes hold no block of this model: at least {} are needed", disk_bytes, least),
+                    "--kv-disk-size"});
 }
 
 }  // namespace
 
-Result<std::unique_ptr<KvTiers>> KvTiers::open(const TierConfig& config, const Memory& memory,
+Result<std::unique_ptr<KvTiers>> KvTiers::open(const TierConfig& config, Limits limits, const Memory& memory,
                                                std::function<void()> wake) {
-  if (config.disk_dir.empty() && config.redis_url.empty()) return nullptr;
+  if (!config.is_used()) return nullptr;
   std::unique_ptr<KvTiers> tiers(new KvTiers());
   tiers->wake_ = std::move(wake);
-  tiers->tiering_ = std::make_unique<kv::Tiering>(memory.pool, memory.index, memory.arena, memory.clock);
+  tiers->tiering_ = std::make_unique<kv::Tiering>(memory.pool, memory.index, memory.arena, memory.clock,
+                                                  kv::TieringConfig{.staging_bytes = limits.staging_bytes});
   kv::Tiering& tiering = *tiers->tiering_;
   const std::filesystem::path folder = config.disk_dir.empty() ? config.secret.parent_path() : config.disk_dir;
   if (!config.disk_dir.empty() || !config.secret.empty()) tiers->memory_ = folder / "model-digests";
   if (!config.disk_dir.empty()) {
     kv::DiskTierConfig disk{.dir = config.disk_dir.string(), .write_bytes_per_s = config.disk_write_bytes_per_s};
-    TRY_ASSIGN(disk.budget_bytes, disk_budget(config));
+    TRY_ASSIGN(disk.budget_bytes, disk_budget(config, limits.most_disk_bytes));
+    TRY(check_disk_bytes(disk.budget_bytes, limits.groups));
     TRY_ASSIGN(auto store, named("--kv-disk", kv::DiskTier::open(std::move(disk), tiering.io(), tiers->wake_)));
     const kv::TierStats stats = store->stats();
     LOG_INFO("KV disk tier: {} holds {} blocks, {:.1f} of {:.1f} MiB, by {}", config.disk_dir.string(), stats.objects,

@@ -27,8 +27,14 @@ class KvTiers {
     kv::BlockIo& arena;
     const Clock& clock;
   };
+  // What the tiers may take (memory_fit.h), and of which blocks.
+  struct Limits {
+    std::span<const models::AttentionGroup> groups;
+    uint64_t staging_bytes = 0;
+    uint64_t most_disk_bytes = 0;  // where the options do not say; 0: what is free decides
+  };
   // Null where the options name no tier. `wake`: by the tiers' threads, whenever poll() has something to do.
-  static Result<std::unique_ptr<KvTiers>> open(const TierConfig& config, const Memory& memory,
+  static Result<std::unique_ptr<KvTiers>> open(const TierConfig& config, Limits limits, const Memory& memory,
                                                std::function<void()> wake);
 
   kv::Tiering& tiering() { return *tiering_; }

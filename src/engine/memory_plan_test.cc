@@ -41,16 +41,8 @@ TEST(MemoryPlanTest, SequencesShareExtentsAndOneIsPrefilled) {
 }
 
 TEST(MemoryPlanTest, AQuarterOfMemoryAtMostSixteenContexts) {
-  EXPECT_EQ(kv_budget_bytes(std::nullopt, 100, 4000), 1000u);
-  EXPECT_EQ(kv_budget_bytes(std::nullopt, 100, 1 << 30), 1600u);
-  EXPECT_EQ(kv_budget_bytes(5, 100, 1 << 30), 5u);
-}
-
-TEST(MemoryPlanTest, TheMachineHasMemory) { EXPECT_GT(available_memory_bytes(), uint64_t{1} << 20); }
-
-TEST(MemoryPlanTest, TheStatementAddsUp) {
-  EXPECT_EQ(memory_statement(100 << 20, 512 << 20),
-            "memory: 100.0 MiB of weights, at most 512.0 MiB of KV (--kv-memory); at most about 676 MiB resident");
+  EXPECT_EQ(auto_budget_bytes(100, 4000), 1000u);
+  EXPECT_EQ(auto_budget_bytes(100, 1 << 30), 1600u);
 }
 
 }  // namespace

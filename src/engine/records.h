@@ -28,6 +28,7 @@ struct RequestRecord {
   int preemptions = 0;
   int recomputed_tokens = 0;                    // rows of positions that were there before
   int64_t waited_us = 0;                        // for rows that other requests computed
+  int64_t load_waited_us = 0;                   // for blocks that a tier had
   kv::MissReason miss = kv::MissReason::kNone;  // of the first prompt token that was computed
   int context_edits = 0;                        // of a context policy
   int64_t dropped_tokens = 0;                   // by them

@@ -36,6 +36,7 @@ struct ChatPrompt {
   std::string tools_json;            // array, or empty
   std::string template_kwargs_json;  // object with extra template variables, or empty
   GenerationPrompt generation_prompt = GenerationPrompt::kAdd;
+  std::vector<std::string> message_texts{};  // what the messages say, in order: to explain misses
 };
 using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
 
@@ -133,9 +134,14 @@ struct Usage {
   ContextUsage context{};
 };
 
-// In order: one Accepted, then per choice Deltas and one Finished, interleaved. Or one Failed, at any point, and nothing after it.
+// In order: one Accepted, then per choice Deltas and one Finished, interleaved, and an Edited wherever a context policy dropped something.
+// Or one Failed, at any point, and nothing after it.
 struct Accepted {
   int prompt_tokens = 0;
+  ContextUsage context{};  // what the prompt lost
+};
+struct Edited {
+  ContextUsage context;  // so far
 };
 struct Delta {
   int choice = 0;
@@ -154,6 +160,6 @@ struct Finished {
 struct Failed {
   Error error;
 };
-using Event = std::variant<Accepted, Delta, Finished, Failed>;
+using Event = std::variant<Accepted, Edited, Delta, Finished, Failed>;
 
 }  // namespace pagoda::engine

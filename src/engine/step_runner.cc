@@ -6,34 +6,16 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "engine/memory_plan.h"
+#include "engine/memory_room.h"
 #include "engine/model_root.h"
 #include "models/kv_plan.h"
 
 namespace pagoda::engine {
 namespace {
 
-constexpr int kMinContextTokens = 2 * kv::kBlockTokens;  // a budget that leaves less serves nobody
 constexpr double kMiB = 1024.0 * 1024.0;
-constexpr size_t kLogitsBytes =
-    64 << 20;  // of one step's prompt logits, at most; a vocabulary of 262k takes 1 MiB a row
 
 int32_t elapsed_us(int64_t from, int64_t to) { return static_cast<int32_t>(to - from); }
-
-bool has_prefixes(const EngineConfig& config) {
-  return config.prefix_cache == PrefixCache::kOn && config.kv_reuse == KvReuse::kOn;
-}
-bool has_tiers(const EngineConfig& config) {
-  return has_prefixes(config) && !(config.tiers.disk_dir.empty() && config.tiers.redis_url.empty());
-}
-
-sched::SchedConfig sched_config(const EngineConfig& config) {
-  sched::SchedConfig out;
-  out.step_tokens = config.step_tokens;
-  out.chunk_tokens = config.chunk_tokens;
-  out.max_waiting = config.max_queued;
-  out.kv_reuse = config.kv_reuse == KvReuse::kOn ? sched::KvReuse::kOn : sched::KvReuse::kOff;
-  return out;
-}
 
 }  // namespace
 
@@ -61,7 +43,11 @@ Status StepRunner::load(const EngineConfig& config) {
   for (size_t part = 1; stamp && part < gguf.n_parts(); ++part) {
     TRY_ASSIGN(files_.emplace_back(), stamp_file(gguf.part_name(part)));
   }
-  TRY_ASSIGN(model_, models::load_model(gguf, config.kv_format, *threads_));
+  TRY_ASSIGN(const FitModel fit_of, fit_model(gguf, config.kv_format));
+  const std::optional<MemoryLimit> limit = memory_limit(config);
+  TRY_ASSIGN(fit_, fit_memory(fit_of, config, limit, available_memory_bytes()));
+  if (!fit_.is_enough) return fail(fit_.error());
+  TRY_ASSIGN(model_, models::load_model(gguf, fit_.kv_format, *threads_));
   root_ = model_root(gguf, model_->groups(), config.arithmetic);
   LOG_INFO("loaded {}: {} weights of {:.1f} MiB, {} arithmetic on {}, {} threads, {} ms", gguf.name(),
            to_string(model_->config().architecture), static_cast<double>(model_->weight_bytes()) / kMiB,
@@ -72,57 +58,54 @@ Status StepRunner::load(const EngineConfig& config) {
 
 Status StepRunner::make_cache(const EngineConfig& config) {
   const int trained = model_->config().context_length;
-  int context = std::min(config.context_tokens.value_or(trained), trained);
   if (config.context_tokens.value_or(0) > trained) {
     LOG_WARN("context of {} tokens asked for, the model was trained for {}: serving {}", *config.context_tokens,
              trained, trained);
   }
-  sched::SchedConfig schedule = sched_config(config);
-  const size_t row_bytes = static_cast<size_t>(model_->config().vocab_size) * sizeof(float);
-  schedule.logits_tokens =
-      static_cast<int32_t>(std::clamp<size_t>(kLogitsBytes / row_bytes, 1, static_cast<size_t>(schedule.step_tokens)));
-  const uint64_t one_context = context_bytes(model_->groups(), context, schedule.max_step_rows());
   std::vector<size_t> block_bytes;
   std::vector<kv::GroupSpec> groups;
   for (const models::AttentionGroup& group : model_->groups()) {
     block_bytes.push_back(group.layout.block_bytes);
     groups.push_back({group.layout.block_bytes, group.window});
   }
-  const size_t extent_bytes = kv::choose_extent_bytes(block_bytes);
-  const int least_context = std::min(context, kMinContextTokens);
-  const uint64_t least = least_budget_bytes(model_->groups(), least_context, schedule.max_step_rows(), extent_bytes);
-  uint64_t budget = kv_budget_bytes(config.kv_memory_bytes, one_context, available_memory_bytes());
-  if (!config.kv_memory_bytes) budget = std::max(budget, least);  // small contexts in large extents
-  pool_ = std::make_unique<kv::BlockPool>(kv::PoolConfig{budget, extent_bytes});
-  TRY_ASSIGN(BlockStore store, BlockStore::make(pool_->n_extents(), extent_bytes, {block_bytes}));
+  pool_ = std::make_unique<kv::BlockPool>(kv::PoolConfig{fit_.kv_bytes, fit_.extent_bytes});
+  TRY_ASSIGN(BlockStore store, BlockStore::make(pool_->n_extents(), fit_.extent_bytes, {block_bytes}));
   store_ = std::make_unique<BlockStore>(std::move(store));
   std::optional<kv::PrefixConfig> prefix = make_prefixes(config);
   TRY(make_tiers(config, prefix));
   cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups, prefix);
   if (tiers_) tiers_->use(model_id(), files_, model_->groups(), config.arithmetic);
-  if (cache_->capacity_tokens() < least_context) {
-    return fail(ErrorCode::kResourceExhausted,
-                "--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one of {} "
-                "tokens {}",
-                budget, least_context, least, context,
-                least_budget_bytes(model_->groups(), context, schedule.max_step_rows(), extent_bytes));
-  }
-  context_tokens_ = std::min(context, static_cast<int>(cache_->capacity_tokens()));
-  const ExecutorLimits limits{schedule.max_step_rows(), schedule.max_step_logits(), context_tokens_};
+  if (cache_->capacity_tokens() < fit_.least_context_tokens) return fail(too_little_kv());
+  context_tokens_ = std::min(fit_.context_tokens, static_cast<int>(cache_->capacity_tokens()));
+  const ExecutorLimits limits{fit_.schedule.max_step_rows(), fit_.schedule.max_step_logits(), context_tokens_};
   TRY_ASSIGN(executor_, make_cpu_executor({model_.get()}, *store_, *threads_, *kernels_, config.arithmetic, limits));
-  scheduler_ = std::make_unique<sched::Scheduler>(schedule, clock_, policy_);
+  scheduler_ = std::make_unique<sched::Scheduler>(fit_.schedule, clock_, policy_);
   scheduler_->add_model(*cache_);
   LOG_INFO(
       "KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({}: {})",
-      static_cast<double>(budget) / kMiB, context_tokens_, trained,
-      context_tokens_ < context ? " (what the memory holds)" : "",
+      static_cast<double>(fit_.kv_bytes) / kMiB, context_tokens_, trained,
+      context_tokens_ < fit_.wanted_tokens ? " (what the memory holds)" : "",
       [&] {
         size_t bytes = 0;
         for (const models::AttentionGroup& group : model_->groups()) bytes += group.layout.bytes_per_token();
         return bytes;
       }(),
-      config.kv_format, models::describe_formats(model_->groups()));
+      fit_.kv_format, models::describe_formats(model_->groups()));
+  LOG_INFO("{}", fit_.statement());
+  if (fit_.limit) LOG_INFO("{}", fit_.choice());
   return {};
+}
+
+Error StepRunner::too_little_kv() const {
+  const auto bytes = [&](int n_tokens) {
+    return least_budget_bytes(model_->groups(), n_tokens, fit_.schedule.step_tokens, fit_.extent_bytes);
+  };
+  return {ErrorCode::kResourceExhausted,
+          fmt::format("--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one "
+                      "of {} tokens {}",
+                      fit_.kv_bytes, fit_.least_context_tokens, bytes(fit_.least_context_tokens), fit_.wanted_tokens,
+                      bytes(fit_.wanted_tokens)),
+          {}};
 }
 
 std::optional<kv::PrefixConfig> StepRunner::make_prefixes(const EngineConfig& config) {
@@ -154,12 +137,13 @@ kv::BlockMapPage StepRunner::block_map_page(uint64_t page) const {
 }
 
 Status StepRunner::make_tiers(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix) {
-  if (!has_prefixes(config) && !(config.tiers.disk_dir.empty() && config.tiers.redis_url.empty())) {
+  if (!has_prefixes(config) && config.tiers.is_used()) {
     LOG_WARN("the KV tiers keep cached prefixes, and prefixes are not cached: they are not used");
   }
   if (!has_tiers(config)) return {};
   const KvTiers::Memory memory{*pool_, *prefixes_, *store_, clock_};
-  TRY_ASSIGN(tiers_, KvTiers::open(config.tiers, memory, wake_));
+  TRY_ASSIGN(tiers_,
+             KvTiers::open(config.tiers, {model_->groups(), fit_.staging_bytes, fit_.most_disk_bytes}, memory, wake_));
   prefix->tiering = &tiers_->tiering();
   return {};
 }

@@ -15,6 +15,7 @@
 #include "engine/config.h"
 #include "engine/executor.h"
 #include "engine/kv_tiers.h"
+#include "engine/memory_fit.h"
 #include "engine/records.h"
 #include "kv/accounting.h"
 #include "kv/cache.h"
@@ -37,7 +38,7 @@ class LogitsReader {
 
 class StepRunner {
  public:
-  // Loads the model and sizes its cache (memory_plan.h). `wake`: by the tiers' threads, when step() may do something again.
+  // Loads the model and sizes its cache (memory_fit.h). `wake`: by the tiers' threads, when step() may do something again.
   static Result<std::unique_ptr<StepRunner>> create(
       const EngineConfig& config, const Clock& clock, std::function<void()> wake = [] {});
 
@@ -59,6 +60,7 @@ class StepRunner {
   kv::BlockMapPage block_map_page(uint64_t page) const;
   const models::Model& model() const { return *model_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
+  const MemoryFit& fit() const { return fit_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
   kv::ModelId model_id() const { return kv::ModelId(0); }
 
@@ -66,6 +68,7 @@ class StepRunner {
   StepRunner(const Clock& clock, std::function<void()> wake) : clock_(clock), wake_(std::move(wake)) {}
   Status load(const EngineConfig& config);
   Status make_cache(const EngineConfig& config);
+  Error too_little_kv() const;
   std::optional<kv::PrefixConfig> make_prefixes(const EngineConfig& config);
   Status make_tiers(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix);
 
@@ -73,6 +76,7 @@ class StepRunner {
   std::function<void()> wake_;
   const kernels::KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> threads_;
+  MemoryFit fit_;
   std::unique_ptr<models::Model> model_;
   Hash128 root_;                  // model_root.h
   std::vector<FileStamp> files_;  // the model's, where tiers need them

@@ -199,6 +199,7 @@ class Cache {
       0;  // of a block in the groups that reuse distances count: those that keep all tokens, or all where none does
   mutable std::vector<BlockNeed> needs_;  // scratch, by GroupId
   std::vector<NodeId> found_;             // scratch: nodes behind a lease's path
+  std::vector<Hash128> keys_;             // scratch: of an empty lease's blocks, where its look-up was counted
   std::vector<Hash128> sampled_;          // scratch: keys
   std::vector<size_t> runs_;              // scratch, by GroupId: blocks in a row that end where the walk is
 };

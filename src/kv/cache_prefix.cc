@@ -26,6 +26,7 @@ void Cache::open_root(KvLease& lease, size_t n_known) {
 Cache::Match Cache::match(KvLease& lease, std::span<const TokenId> token_ids) {
   Match match;
   found_.clear();
+  keys_.clear();
   if (lease.n_written() != lease.n_committed_ || lease.n_committed_ % kBlockTokens != 0) return match;
   if (lease.reuse != PrefixReuse::kMatch) {
     match.miss = lease.reuse == PrefixReuse::kNone ? MissReason::kOptedOut : MissReason::kNoRoom;
@@ -53,6 +54,7 @@ void Cache::count_lookup(KvLease& lease, std::span<const TokenId> token_ids) {
   Hash128 key = trie.node(lease.root_).key;
   for (size_t b = 0; (b + 1) * kBlockTokens < token_ids.size(); ++b) {
     key = trie.key_of(key, block_tokens(token_ids, b));
+    keys_.push_back(key);
     prefix_.reuse->look_up(key, reuse_bytes_);
     if (prefix_.reuse->is_sampled(key)) sampled_.push_back(key);
   }
@@ -78,7 +80,8 @@ NodeId Cache::walk(const KvLease& lease, std::span<const TokenId> rest, Match& m
   const size_t most = (rest.size() - 1) / kBlockTokens;
   while (found_.size() < most) {
     const BlockTokens tokens = block_tokens(rest, found_.size());
-    const NodeId child = index.trie().find(at, tokens);
+    const NodeId child = found_.size() < keys_.size() ? index.trie().find(keys_[found_.size()], at, tokens)
+                                                      : index.trie().find(at, tokens);
     if (child == kNoNode) break;
     found_.push_back(child);
     at = child;

@@ -64,6 +64,7 @@ void Cache::store_again(KvLease& lease) {
       prefix_.tiering->store_again(model_, {keys[b + 1], GroupId(g)}, id);
     }
   }
+  prefix_.tiering->ask_again();
 }
 
 // Behind the hits that the lease has just taken over. Once a load brought it nothing, or its deadline passed, it computes.

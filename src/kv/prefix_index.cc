@@ -8,7 +8,12 @@
 namespace pagoda::kv {
 namespace {
 
-constexpr size_t kRememberedEvictions = 1 << 14;
+constexpr size_t kFewestRemembered = 1 << 10,
+                 kMostRemembered = 1 << 14;  // evictions: about one for each 64 KiB of the budget
+
+size_t n_remembered(const BlockPool& pool) {
+  return std::clamp<size_t>(pool.stats().budget_bytes >> 16, kFewestRemembered, kMostRemembered);
+}
 constexpr uint8_t kHitsToProtect = 2;
 // A window group's cached blocks take at most this part of the budget; what is older goes.
 constexpr uint64_t kWindowShare = 4;
@@ -29,7 +34,7 @@ RootName root_name(uint16_t owner, const Hash128& fingerprint, const CacheNamesp
 }  // namespace
 
 PrefixIndex::PrefixIndex(BlockPool& pool, uint64_t seed, PrefixTrie::HashFn hash)
-    : pool_(pool), trie_(seed, hash), evicted_(kRememberedEvictions) {}
+    : pool_(pool), trie_(seed, hash), evicted_(n_remembered(pool)) {}
 
 uint16_t PrefixIndex::add_owner(PrefixOwner owner) {
   CHECK(!owner.groups.empty() && owner.groups.size() <= kMaxGroups && owner.cost_per_byte > 0);

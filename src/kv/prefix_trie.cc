@@ -8,7 +8,7 @@
 namespace pagoda::kv {
 namespace {
 
-constexpr size_t kFirstSlots = 1024;
+constexpr size_t kFirstSlots = 64;
 constexpr int kMostSiblings = 64;
 
 }  // namespace

@@ -96,7 +96,7 @@ class PrefixTrie {
   Status check_integrity() const;
 
  private:
-  static constexpr uint32_t kChunk = 1024;  // nodes: growing moves none of them
+  static constexpr uint32_t kChunk = 64;  // nodes: growing moves none of them
   struct Slot {
     uint32_t tag = 0;  // of the key: most mismatches are seen without touching the node
     NodeId node = kNoNode;

@@ -7,6 +7,13 @@
 #include "base/check.h"
 
 namespace pagoda::kv {
+namespace {
+
+constexpr size_t kSaid = 4096;
+constexpr size_t kMostUnsure = 256;          // objects of one ask
+constexpr int64_t kAskAgainUs = 60'000'000;  // what a tier without an index said is believed for so long
+
+}  // namespace
 
 Tiering::Tiering(BlockPool& pool, PrefixIndex& index, BlockIo& arena, const Clock& clock, const TieringConfig& config)
     : pool_(pool), index_(index), clock_(clock), config_(config), staging_(arena, config.staging_bytes) {}
@@ -23,6 +30,7 @@ Tiering::~Tiering() {
 
 void Tiering::add_store(std::unique_ptr<TierStore> store) {
   CHECK(store && stores_.size() < kMaxTiers);
+  if (store->presence({}) == Presence::kUnknown) said_.resize(kSaid);
   stores_.push_back({.store = std::move(store), .read_us = clock_.now_us()});
 }
 
@@ -54,7 +62,26 @@ void Tiering::store(ModelId model, const TierObject& object, BlockId block) {
 }
 
 void Tiering::store_again(ModelId model, const TierObject& object, BlockId block) {
-  put_where(model, object, block, [](Presence p) { return p == Presence::kNo; });
+  if (storing_.contains(object)) return;
+  const Said said = said_.empty() ? Said{} : said_of(object);
+  const bool is_said = said.object == object && clock_.now_us() < said.until_us;
+  const bool is_lost = is_said && said.presence == Presence::kNo;
+  const Outcome outcome = put_where(
+      model, object, block, [&](Presence p) { return p == Presence::kNo || (p == Presence::kUnknown && is_lost); });
+  if (is_lost && outcome == Outcome::kBegun) said_of(object).until_us = 0;
+  if (!said_.empty() && !is_said && unsure_.size() < kMostUnsure) unsure_.push_back(object);
+}
+
+void Tiering::ask_again() {
+  if (unsure_.empty()) return;
+  const int64_t until_us = clock_.now_us() + kAskAgainUs;
+  for (Store& store : stores_) {
+    const TicketId ticket = new_ticket();
+    if (store.store->presence(unsure_.front()) != Presence::kUnknown || !store.store->ask(ticket, unsure_)) continue;
+    for (const TierObject& object : unsure_) said_of(object) = {object, Presence::kUnknown, until_us};
+    add_asking(store, ticket, nullptr, unsure_);
+  }
+  unsure_.clear();
 }
 
 Tiering::Outcome Tiering::put_where(ModelId model, const TierObject& object, BlockId block,
@@ -83,6 +110,13 @@ Tiering::Outcome Tiering::put_where(ModelId model, const TierObject& object, Blo
   return Outcome::kBegun;
 }
 
+// What was just put, or found, need not be asked about.
+void Tiering::note_there(const Store& store, const TierObject& object) {
+  if (said_.empty()) return;
+  if (store.store->presence(object) == Presence::kUnknown)
+    said_of(object) = {object, Presence::kYes, clock_.now_us() + kAskAgainUs};
+}
+
 void Tiering::settle_put(TicketId ticket, TierOutcome outcome) {
   const auto at = puts_.find(ticket);
   CHECK(at != puts_.end());
@@ -105,7 +139,10 @@ void Tiering::take_completed(std::vector<TicketId>& tickets) {
     stores_[i].store->take_done(done_);
     for (const TierDone& done : done_) {
       is_new = true;
-      if (done.verb == TierVerb::kPut) settle_put(done.ticket, done.outcome);
+      if (done.verb == TierVerb::kPut) {
+        if (done.outcome == TierOutcome::kDone) note_there(stores_[i], puts_.at(done.ticket)->object);
+        settle_put(done.ticket, done.outcome);
+      }
       if (done.verb == TierVerb::kGet) settle_get(done.ticket, done.outcome);
       if (done.verb == TierVerb::kAsk) settle_ask(i, done);
     }
@@ -162,8 +199,10 @@ Status Tiering::check_integrity() const {
   for (size_t i = 0; i < stores_.size(); ++i) {
     if (by_tier[i] != stores_[i].n_gets) return fail(ErrorCode::kInternal, "tier {}: {} gets", i, stores_[i].n_gets);
   }
-  if (n_reading != readings_.size() || n_asks != askings_.size()) {
-    return fail(ErrorCode::kInternal, "{} readings of {}, {} asks of {}", readings_.size(), n_reading, askings_.size(),
+  const auto n_askings = static_cast<size_t>(
+      std::ranges::count_if(askings_, [](const auto& asking) { return asking.second.load != nullptr; }));
+  if (n_reading != readings_.size() || n_asks != n_askings) {
+    return fail(ErrorCode::kInternal, "{} readings of {}, {} asks of {}", readings_.size(), n_reading, n_askings,
                 n_asks);
   }
   if (puts_.empty() && (staging_.used_bytes() > 0 || !storing_.empty())) {

@@ -108,8 +108,11 @@ class Tiering {
 
   // `block` is sealed. Its bytes are copied before the call returns.
   void store(ModelId model, const TierObject& object, BlockId block);
-  // The same for a block that was stored before: where a tier is known to have dropped it since.
+  // The same for a block that was stored before: where a tier is known to have dropped it since. Of a tier that keeps no index this is
+  // known after ask_again(), and asked about so often only (kAskAgainUs).
   void store_again(ModelId model, const TierObject& object, BlockId block);
+  // Asks about what the calls of store_again() since the last one did not know.
+  void ask_again();
   // Requires is_ready(). RAM has none of what stands behind `keys`, or not the windows for it.
   LoadAnswer load(const TierLookup& wanted);
   // Why load() would find nothing, if it failed lately.
@@ -140,9 +143,12 @@ class Tiering {
   };
   struct Store {
     std::unique_ptr<TierStore> store;
-    size_t n_gets = 0;     // outstanding
-    size_t get_bytes = 0;  // outstanding
-    int64_t read_us = 0;   // when the last get was answered
+    size_t n_gets = 0;             // outstanding
+    size_t get_bytes = 0;          // outstanding
+    int64_t read_us = 0;           // when the last get was answered
+    std::list<int64_t> asks_us{};  // outstanding, oldest first: when they were asked
+    double ask_us = 0;             // from asking to the answer, moving average
+    int64_t asked_us = 0;          // when the last ask was answered
   };
   struct Put {
     TierObject object;
@@ -171,6 +177,7 @@ class Tiering {
     size_t next_queued = 0;     // pieces before it are with the stores
     size_t n_reading = 0;
     int n_asks = 0;                                                // outstanding
+    bool was_not_asked = false;                                    // a tier that answers too slowly
     std::unordered_map<TierObject, size_t, TierObjectHash> asked;  // present, by tier
     enum class Phase : uint8_t { kNew, kAsking, kReading, kDone } phase = Phase::kNew;
     int64_t begin_us = 0;
@@ -180,8 +187,15 @@ class Tiering {
     size_t piece = 0;
   };
   struct Asking {
-    Load* load = nullptr;
+    Load* load = nullptr;  // null: of ask_again()
     std::vector<TierObject> objects;
+    std::list<int64_t>::iterator since;  // in its store's asks_us
+  };
+  // What a tier without an index said about an object lately. Forgets.
+  struct Said {
+    TierObject object;
+    Presence presence = Presence::kUnknown;  // kUnknown: it is being asked
+    int64_t until_us = 0;
   };
   struct Failure {
     TierKey key;
@@ -194,6 +208,7 @@ class Tiering {
   Outcome put_where(ModelId model, const TierObject& object, BlockId block, const std::function<bool(Presence)>& lacks);
   TicketId new_ticket() { return TicketId(next_ticket_++); }
   void publish() { snapshot_.store(stats_); }
+  void note_there(const Store& store, const TierObject& object);
   void settle_put(TicketId ticket, TierOutcome outcome);
 
   // tiering_load.cc
@@ -209,6 +224,9 @@ class Tiering {
   size_t longest_run(const Load& load, size_t limit) const;
   bool ask(Load& load);
   void settle_ask(size_t tier, const TierDone& done);
+  bool is_worth_asking(const Store& store, const Load& load) const;
+  double compute_us(const Load& load, size_t first) const;
+  void add_asking(Store& store, TicketId ticket, Load* load, std::vector<TierObject> objects);
   std::optional<TierMiss> begin(Load& load);
   void list_pieces(Load& load) const;
   bool allocate(Load& load);
@@ -227,6 +245,7 @@ class Tiering {
   bool advance(Load& load);
   void remember(const TierKey& key, TierMiss miss);
   const Failure* find_failure(const TierKey& key) const;
+  Said& said_of(const TierObject& object) { return said_[TierObjectHash{}(object) % said_.size()]; }
   size_t failure_at(const TierKey& key) const { return TierObjectHash{}({key, GroupId(0)}) % failures_.size(); }
 
   BlockPool& pool_;
@@ -244,6 +263,8 @@ class Tiering {
   std::unordered_map<TicketId, Asking> askings_;
   std::vector<TicketId> completed_;
   std::array<Failure, 256> failures_{};  // lately, by key; forgets
+  std::vector<Said> said_;               // by object; empty where every tier keeps an index
+  std::vector<TierObject> unsure_;       // of store_again(), for ask_again()
   std::vector<NodeId> walked_;           // scratch: by block, kNoNode where RAM has none
   std::vector<TierDone> done_;           // scratch
   std::vector<BlockNeed> needs_;         // scratch

@@ -11,6 +11,8 @@ namespace {
 constexpr size_t kMostBlocks = 256;             // of one load: what others can use meanwhile stays bounded
 constexpr int64_t kForgetUs = 10'000'000;       // a read rate is believed for so long
 constexpr int64_t kLeastWaitUs = 20'000;        // shorter deadlines would only measure the engine's steps
+constexpr double kAskShare = 8;                 // asking takes at most this part of what computing takes
+constexpr double kNewestAsk = 0.25;             // of a moving average
 constexpr int64_t kUnmeasuredWaitUs = 200'000;  // before it is known how long computing takes
 
 }  // namespace
@@ -176,33 +178,75 @@ bool Tiering::ask(Load& load) {
   }
   load.phase = Load::Phase::kAsking;
   if (objects.empty()) return false;
-  for (const Store& store : stores_) {
+  for (Store& store : stores_) {
+    if (store.store->presence(objects.front()) != Presence::kUnknown) continue;
+    if (!is_worth_asking(store, load)) {
+      load.was_not_asked = true;
+      continue;
+    }
     const TicketId ticket = new_ticket();
-    if (store.store->presence(objects.front()) != Presence::kUnknown || !store.store->ask(ticket, objects)) continue;
-    askings_.emplace(ticket, Asking{&load, objects});
+    if (!store.store->ask(ticket, objects)) continue;
+    add_asking(store, ticket, &load, objects);
     ++load.n_asks;
-    ++stats_.asks;
   }
   publish();
   return load.n_asks > 0;
 }
 
+// A cold prompt waits for the answer in vain: at most for a small part of what computing it takes. Now and then it is tried all the same,
+// and an ask that is still out counts as long as it has been.
+bool Tiering::is_worth_asking(const Store& store, const Load& load) const {
+  const int64_t now_us = clock_.now_us();
+  const double compute = compute_us(load, load.first);
+  double us = store.ask_us;
+  if (!store.asks_us.empty()) {
+    us = std::max(us, static_cast<double>(now_us - store.asks_us.front()));
+  } else if (now_us - store.asked_us > kForgetUs) {
+    return true;
+  }
+  return compute <= 0 || us * kAskShare <= compute;
+}
+
+double Tiering::compute_us(const Load& load, size_t first) const {
+  return static_cast<double>((load.end - std::min(first, load.end)) * kBlockTokens) * load.model->us_per_token;
+}
+
+void Tiering::add_asking(Store& store, TicketId ticket, Load* load, std::vector<TierObject> objects) {
+  store.asks_us.push_back(clock_.now_us());
+  askings_.emplace(ticket, Asking{load, std::move(objects), std::prev(store.asks_us.end())});
+  ++stats_.asks;
+}
+
 void Tiering::settle_ask(size_t tier, const TierDone& done) {
   const auto at = askings_.find(done.ticket);
   CHECK(at != askings_.end());
-  const auto [load, objects] = std::move(at->second);
+  const auto [load, objects, since] = std::move(at->second);
   askings_.erase(at);
-  --load->n_asks;
+  Store& store = stores_[tier];
+  const auto us = static_cast<double>(clock_.now_us() - *since);
+  store.ask_us += (store.asked_us == 0 ? 1 : kNewestAsk) * (us - store.ask_us);
+  store.asked_us = clock_.now_us();
+  store.asks_us.erase(since);
+  if (load != nullptr) --load->n_asks;
   if (done.outcome != TierOutcome::kDone || done.is_present.size() != objects.size()) return;
+  if (load == nullptr) {
+    for (size_t i = 0; i < objects.size(); ++i) {
+      Said& said = said_of(objects[i]);
+      if (said.object == objects[i]) said.presence = done.is_present[i] != 0 ? Presence::kYes : Presence::kNo;
+    }
+    return;
+  }
   for (size_t i = 0; i < objects.size(); ++i) {
-    if (done.is_present[i] != 0) load->asked.emplace(objects[i], tier);
+    if (done.is_present[i] == 0) continue;
+    load->asked.emplace(objects[i], tier);
+    note_there(store, objects[i]);
   }
 }
 
 // Chooses the run and takes room for it; or says why not. Requires walk().
 std::optional<TierMiss> Tiering::begin(Load& load) {
   load.phase = Load::Phase::kReading;
-  TierMiss miss = TierMiss::kAbsent;
+  TierMiss miss = load.was_not_asked ? TierMiss::kSlow : TierMiss::kAbsent;
   for (size_t limit = load.end; limit > load.first;) {
     const size_t end = longest_run(load, limit);
     if (end == load.first) break;
@@ -266,13 +310,12 @@ bool Tiering::is_slower(const Load& load) const {
     if (clock_.now_us() - store.read_us > kForgetUs) return false;
     us = std::max(us, store.store->stats().expected_read_us(bytes[i] + store.get_bytes));
   }
-  return us > static_cast<double>((load.end - load.first) * kBlockTokens) * load.model->us_per_token;
+  return us > compute_us(load, load.first);
 }
 
 // Nobody waits longer than computing takes.
 int64_t Tiering::deadline_us(const Load& load, size_t first) const {
-  const double us =
-      static_cast<double>((load.end - std::min(first, load.end)) * kBlockTokens) * load.model->us_per_token;
+  const double us = compute_us(load, first);
   const int64_t wait_us = us > 0 ? std::max(kLeastWaitUs, static_cast<int64_t>(us)) : kUnmeasuredWaitUs;
   return clock_.now_us() + std::min(wait_us, config_.load_wait_us);
 }

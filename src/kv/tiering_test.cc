@@ -381,6 +381,55 @@ TEST(TieringTest, WhatIsUsedInRamStaysInTheTier) {
   EXPECT_EQ(objects.size(), 4u);
 }
 
+TEST(TieringTest, WhatATierWithoutAnIndexLostComesBack) {
+  Objects objects;
+  TieredWorld w(64, objects, kOneGroup, Index::kAskedFor);
+  const std::vector<TokenId> tokens = salted_tokens(200);
+  w.serve(tokens);
+  ASSERT_EQ(objects.size(), 6u);
+  objects.clear();
+  const int n_asks = w.tier->n_asks;
+  w.serve(tokens);  // what was put a moment ago is believed to be there
+  EXPECT_EQ(w.tier->n_asks, n_asks);
+  EXPECT_TRUE(objects.empty());
+  w.clock.advance_us(61'000'000);
+  w.serve(tokens);  // asks
+  EXPECT_TRUE(objects.empty());
+  w.serve(tokens);
+  EXPECT_EQ(objects.size(), 6u);
+}
+
+TEST(TieringTest, ASlowAnswerIsNotWaitedForAgain) {
+  Objects objects;
+  TieredWorld w(64, objects, kOneGroup, Index::kAskedFor);
+  w.tier->answers = FakeTier::Answers::kWhenFinished;
+  w.tiering->set_compute_cost(ModelId(0), 10);  // 192 tokens in 1,920 us
+  const auto waits = [&](int salt, KvLease& lease) {
+    return std::holds_alternative<WaitOn>(w.admit(lease, salted_tokens(200, salt), 200));
+  };
+  const auto leave = [&](KvLease& lease) {
+    w.commit(lease);
+    w.release(lease);
+    w.tier->finish(w.tier->n_waiting());
+    w.poll();
+  };
+  KvLease first(ModelId(0), {}), second(ModelId(0), {}), third(ModelId(0), {});
+  EXPECT_TRUE(waits(1, first));
+  w.clock.advance_us(5'000);  // by the engine's clock its deadline is long past
+  KvLease other(ModelId(0), {});
+  EXPECT_FALSE(waits(2, other));  // the first ask is still out, longer than another one's work
+  w.tier->finish(1);
+  w.poll();
+  EXPECT_FALSE(waits(1, first));
+  leave(other);
+  leave(first);
+  EXPECT_FALSE(waits(3, second));
+  leave(second);
+  w.clock.advance_us(11'000'000);  // it may have been busy then
+  EXPECT_TRUE(waits(4, third));
+  w.sound({&third});
+}
+
 TEST(TieringTest, AShortQueue) {
   const std::vector<TokenId> tokens = salted_tokens(400);
   Objects objects = stored(tokens);

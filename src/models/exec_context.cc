@@ -72,12 +72,18 @@ size_t Workspace::max_slots(const weights::ModelConfig& config, const StepLimits
          static_cast<size_t>(limits.max_context / kernels::kSpanTokens);
 }
 
+Workspace::Workspace(const weights::ModelConfig& config, const StepLimits& step_limits)
+    : limits(step_limits),
+      parts(static_cast<size_t>(step_limits.n_parts)),
+      n_logit_tiles_((config.vocab_size + kernels::kLogitsTile - 1) / kernels::kLogitsTile) {}
+
+size_t Workspace::bytes_for(const weights::ModelConfig& config, const StepLimits& limits) {
+  return Workspace(config, limits).carve(nullptr, config);
+}
+
 Result<Workspace> Workspace::make(const weights::ModelConfig& config, const StepLimits& limits) {
   CHECK(limits.max_rows > 0 && limits.max_samples > 0 && limits.n_parts > 0);
-  Workspace w;
-  w.limits = limits;
-  w.n_logit_tiles_ = (config.vocab_size + kernels::kLogitsTile - 1) / kernels::kLogitsTile;
-  w.parts.resize(static_cast<size_t>(limits.n_parts));
+  Workspace w(config, limits);
   TRY_ASSIGN(w.memory_, tensor::AlignedBuffer::allocate(w.carve(nullptr, config)));
   w.carve(w.memory_.data(), config);
   return w;

@@ -44,6 +44,8 @@ class Workspace {
  public:
   // For any of the model's widths.
   static Result<Workspace> make(const weights::ModelConfig& config, const StepLimits& limits);
+  // What make() allocates; pages that no step touches do not become resident.
+  static size_t bytes_for(const weights::ModelConfig& config, const StepLimits& limits);
 
   // Partials that `slots` holds: every head of a few rows over all spans of the longest context but the first.
   static size_t max_slots(const weights::ModelConfig& config, const StepLimits& limits);
@@ -68,6 +70,7 @@ class Workspace {
   size_t bytes() const { return memory_.size(); }
 
  private:
+  Workspace(const weights::ModelConfig& config, const StepLimits& step_limits);
   size_t carve(std::byte* base, const weights::ModelConfig& config);
 
   int n_logit_tiles_ = 0;

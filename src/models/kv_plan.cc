@@ -35,6 +35,9 @@ std::string format_names() {
   return names;
 }
 
+// Of those that a quality gate lets through without a probe.
+constexpr std::string_view kBestFirst[] = {"auto"};
+
 }  // namespace
 
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias) {
@@ -47,6 +50,11 @@ Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std:
     if (known->biased_k == BiasedK::kBf16 && k_bias[layer] != 0) formats[layer].k = KvType::kBf16;
   }
   return formats;
+}
+
+std::vector<std::string> fitting_formats(std::string_view format) {
+  if (format == "auto") return {std::begin(kBestFirst), std::end(kBestFirst)};
+  return {std::string(format)};
 }
 
 std::vector<uint8_t> k_bias_layers(const weights::Gguf& gguf, const weights::ModelConfig& config) {

@@ -20,6 +20,9 @@ namespace pagoda::models {
 // Errors: kInvalidArgument for another name, listing these.
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias);
 
+// What may be tried in turn where memory is short, the best first: `format` alone, or for "auto" all that a quality gate lets through.
+std::vector<std::string> fitting_formats(std::string_view format);
+
 std::vector<uint8_t> k_bias_layers(const weights::Gguf& gguf, const weights::ModelConfig& config);
 
 // One group of global layers and, for models with a sliding window, one of local layers; layer i stores formats[i].

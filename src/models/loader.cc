@@ -10,6 +10,8 @@
 namespace pagoda::models {
 namespace {
 
+constexpr size_t kRunBytes = size_t{8} << 20;  // of a matrix in the file, between two releases of its pages
+
 std::string shape_text(std::span<const int64_t> shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
@@ -46,18 +48,28 @@ Result<Linear> Loader::linear(const std::string& name, int n_outputs, int n_inpu
   TRY_ASSIGN(const weights::TensorInfo* info, tensor(name + ".weight", shape));
   const weights::FileMatrix source{*info->dtype, n_outputs, n_inputs, info->bytes};
   TRY_ASSIGN(weights::RepackedMatrix matrix, weights::allocate_panels(source, weights_.arena));
-  {
-    const ThreadPool::Step step(pool_);
-    const int n_workers = pool_.n_workers();
-    pool_.run([&](int worker) {
-      const Slice panels = slice_of(matrix.view.n_panels(), 1, worker, n_workers);
-      weights::repack_panels(source, panels.begin, panels.end, matrix);
-    });
-  }
-  gguf_.drop(*info);
+  repack(source, *info, matrix);
   Linear linear{.weight = matrix.view, .bias = nullptr};
   TRY_ASSIGN(linear.bias, vector(name + ".bias", n_outputs, bias));
   return linear;
+}
+
+// In runs of panels, so that of the file only a run is resident: an embedding may be the larger part of a model.
+void Loader::repack(const weights::FileMatrix& source, const weights::TensorInfo& info,
+                    const weights::RepackedMatrix& matrix) {
+  const ThreadPool::Step step(pool_);
+  const int n_panels = matrix.view.n_panels();
+  const size_t panel_source_bytes = info.bytes.size() / static_cast<size_t>(n_panels) + 1;
+  const int n_workers = pool_.n_workers();
+  const int run = std::max(n_workers, static_cast<int>(kRunBytes / panel_source_bytes));
+  for (int begin = 0; begin < n_panels; begin += run) {
+    const int n = std::min(run, n_panels - begin);
+    pool_.run([&](int worker) {
+      const Slice panels = slice_of(n, 1, worker, n_workers);
+      weights::repack_panels(source, begin + panels.begin, begin + panels.end, matrix);
+    });
+    gguf_.drop(info, std::min(info.bytes.size(), static_cast<size_t>(begin + n) * panel_source_bytes));
+  }
 }
 
 Result<const float*> Loader::vector(const std::string& name, int n, Part part) {

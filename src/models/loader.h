@@ -1,5 +1,6 @@
 // Loader: a GGUF file's tensors, by name and expected shape, into panels and vectors that the model owns.
-// Each tensor is repacked by all workers and its file pages are let go at once, so that resident memory stays near the model's size.
+// Each tensor is repacked by all workers, some MiB at a time, and its file pages are let go at once, so that resident memory never exceeds
+// the model's size by more than that.
 // Threads: worker 0, inside no Step.     Errors: missing, misshapen or unsupported tensors by name, and tensors no part of the family uses:
 // a file with more than we compute would answer wrongly.
 #pragma once
@@ -14,6 +15,7 @@
 #include "tensor/arena.h"
 #include "weights/gguf.h"
 #include "weights/model_config.h"
+#include "weights/repack.h"
 
 namespace pagoda::models {
 
@@ -50,6 +52,8 @@ class Loader {
   Result<LoadedWeights> finish();
 
  private:
+  void repack(const weights::FileMatrix& source, const weights::TensorInfo& info,
+              const weights::RepackedMatrix& matrix);
   Result<Linear> linear(const std::string& name, int n_outputs, int n_inputs, Part bias);
   Result<const float*> vector(const std::string& name, int n, Part part);  // nullptr if absent and allowed to be
   Result<Norm> head_norm(const std::string& name, Part part);              // [head_dim]

@@ -16,7 +16,8 @@ void decode_step(benchmark::State& state) {
   kv::Cache cache(pool, kv::ModelId(0), std::vector<kv::GroupSpec>{{.block_bytes = 380160}});
   const SteadyClock clock;
   const Fcfs policy;
-  const SchedConfig config{.step_tokens = 1 << 20, .max_running = 1 << 20, .max_waiting = 1 << 20};
+  const SchedConfig config{
+      .step_tokens = 1 << 20, .max_logits = (1 << 20) + 1, .max_running = 1 << 20, .max_waiting = 1 << 20};
   Scheduler scheduler(config, clock, policy);
   scheduler.add_model(cache);
   for (uint64_t i = 0; i < n_sequences; ++i) {

@@ -30,7 +30,9 @@ void Scheduler::plan_any(StepPlan& plan) {
 }
 
 void Scheduler::plan_model(ModelLine& line, StepPlan& plan) {
-  logits_left_ = config_.logits_tokens;
+  // Each sequence that may have rows has one logits row of its own; prompts share the rest.
+  const size_t n_most = std::min(line.running.size() + line.waiting.size(), static_cast<size_t>(config_.max_running));
+  logits_left_ = config_.max_logits - static_cast<int32_t>(n_most);
   plan_decodes(line, plan);
   const int32_t n_decodes = static_cast<int32_t>(plan.rows.size());
   int32_t budget = std::max(config_.step_tokens - n_decodes, std::max(1, config_.step_tokens / 10));

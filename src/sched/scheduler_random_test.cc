@@ -52,10 +52,11 @@ void run_load(const Load& load, LoadResult& result) {
   std::mt19937 random(load.seed);
   const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const int32_t step_tokens = 1 + draw(200), chunk_tokens = draw(2) ? 0 : 1 + draw(40);
+  const int32_t max_running = 1 + draw(40);
   const SchedConfig random_config{.step_tokens = step_tokens,
                                   .chunk_tokens = chunk_tokens,
-                                  .logits_tokens = 1 + draw(60),
-                                  .max_running = 1 + draw(40),
+                                  .max_logits = max_running + 1 + draw(60),
+                                  .max_running = max_running,
                                   .max_waiting = 20 + draw(100),
                                   .kv_reuse = draw(8) ? KvReuse::kOn : KvReuse::kOff};
   const SchedConfig config = load.config.value_or(random_config);

@@ -122,6 +122,24 @@ TEST(SchedulerTieringTest, APreemptedSequenceResumesFromTheTier) {
   EXPECT_GT(w.tiering->stats().loaded_blocks, 0u);
 }
 
+TEST(SchedulerTieringTest, APreemptedSequenceComputesWhereThatIsFaster) {
+  kv::FakeTier::Objects objects;
+  TieredWorld w(9, {.step_tokens = 256}, objects);
+  w.tier->given_stats.read_bytes_per_s = 1;
+  w.tiering->set_compute_cost(kModel, 1);
+  for (int id = 1; id <= 5; ++id) ASSERT_TRUE(w.submit(id, 20, 200));
+  int budget = 20000;
+  while (!w.scheduler.idle() && --budget > 0) {
+    if (!w.step()) w.clock.advance_us(100);
+    ASSERT_SOUND(w.scheduler.check_integrity());
+  }
+  ASSERT_GT(budget, 0);
+  w.check_done();
+  EXPECT_GT(w.scheduler.stats().preemptions, 0u);
+  EXPECT_GT(w.tiering->stats().loads_slow, 0u);
+  EXPECT_EQ(w.tiering->stats().loaded_blocks, 0u);
+}
+
 // Prompts that begin alike, a budget for a few of them, tiers that are slow, lose, corrupt, and go away.
 TEST(SchedulerTieringTest, RandomLoads) {
   const unsigned seed = std::random_device{}();

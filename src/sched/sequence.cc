@@ -38,7 +38,7 @@ int32_t Sequence::rows_granted(const kv::Granted& granted) {
   n_seen_ = std::max(n_seen_, n_computed());
   const bool is_start = !is_running() || granted.reused_tokens > 0;
   if (is_start && granted.miss != kv::MissReason::kNone && use_.n_misses < CacheUse::kMostMisses) {
-    use_.misses[use_.n_misses++] = {n_computed(), granted.miss, granted.divergence};
+    use_.misses[use_.n_misses++] = {n_computed(), granted.miss, granted.divergence, n_edits_};
   }
   return n_new;
 }
@@ -52,7 +52,7 @@ void Sequence::set_aside(const kv::WaitOn& wait, int64_t now_us) {
 }
 
 void Sequence::resume(int64_t now_us) {
-  if (waiting_on_->waits_for == kv::WaitOn::For::kRows) use_.waited_us += now_us - set_aside_us_;
+  (waiting_on_->waits_for == kv::WaitOn::For::kRows ? use_.waited_us : use_.load_waited_us) += now_us - set_aside_us_;
   waiting_on_.reset();
 }
 
@@ -88,6 +88,7 @@ void Sequence::replace_tokens(std::vector<TokenId> tokens) {
   CHECK(state_ != SeqState::kFinished && !lease.holds_blocks() && !tokens.empty());
   tokens_ = std::move(tokens);
   n_prompt_ = n_tokens();
+  ++n_edits_;
   prompt_logits_ = PromptLogits::kNone;
   lease.reuse = reuse_;
   hit_us = -1;

@@ -48,11 +48,13 @@ struct CacheUse {
     int32_t position = 0;  // of the first token that had to be computed
     kv::MissReason reason = kv::MissReason::kNone;
     kv::Divergence divergence;
+    int32_t n_edits = 0;  // that the list had been replaced before: positions are the new list's
   };
   int32_t reused_tokens = 0;             // of the prompt, taken over and never computed by this sequence
   int32_t copied_tokens = 0;             // of those, by copy-on-write
   int32_t recomputed_tokens = 0;         // rows of positions that were there before: what a preemption or an edit costs
   int64_t waited_us = 0;                 // for rows that another sequence computed
+  int64_t load_waited_us = 0;            // for blocks that a tier had
   std::array<Miss, kMostMisses> misses;  // the first ones: each begins a run of computed tokens
   uint32_t n_misses = 0;                 // at most kMostMisses
 };
@@ -129,6 +131,7 @@ class Sequence {
   int32_t n_logits_done_ = 0;
   int32_t n_seen_ = 0;  // positions that were there at some time
   CacheUse use_;
+  int32_t n_edits_ = 0;
   int32_t n_again_ = 0;  // recomputed_tokens of the rows granted last
   std::optional<kv::WaitOn> waiting_on_;
   int64_t set_aside_us_ = 0;

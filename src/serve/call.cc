@@ -176,6 +176,11 @@ void Call::fail(const Error& error) {
 void Call::on_gone() {
   if (has_ended_) return;
   cancel_all();
+  for (size_t i = 0; i < prompts_.size(); ++i) {  // for the log line: what came and was not written any more
+    for (const engine::Event& event : prompts_[i].stream->take()) {
+      if (!std::holds_alternative<engine::Failed>(event)) handle(static_cast<int>(i), event);
+    }
+  }
   end(api::error_face(ErrorCode::kCancelled).status, "gone");
 }
 

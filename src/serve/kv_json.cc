@@ -13,7 +13,7 @@ using engine::CacheReport;
 
 struct Sums {
   int64_t prompt = 0, reused = 0, copied = 0;
-  kv::MissReason miss = kv::MissReason::kNone;
+  std::string_view miss = "none";
   std::vector<CacheReport::TierTokens> tiers;
   bool has_report = false;
 };
@@ -26,7 +26,7 @@ Sums sums_of(const CacheReports& reports) {
     sums.prompt += report->prompt_tokens;
     sums.reused += report->reused_tokens;
     sums.copied += report->copied_tokens;
-    if (sums.miss == kv::MissReason::kNone) sums.miss = report->first_miss();
+    if (sums.miss == "none") sums.miss = report->first_miss_word();
     sums.tiers.resize(std::max(sums.tiers.size(), report->tiers.size()));
     for (size_t i = 0; i < report->tiers.size(); ++i) {
       sums.tiers[i].tier = report->tiers[i].tier;
@@ -60,16 +60,17 @@ std::string divergence_json(const CacheReport& report) {
 std::string report_json(size_t index, const CacheReport& report) {
   std::string misses;
   for (const CacheReport::Miss& miss : report.misses) {
-    misses += fmt::format(R"({}{{"index":{},"reason":"{}"}})", misses.empty() ? "" : ",", miss.position,
-                          to_string(miss.reason));
+    misses += fmt::format(R"({}{{"index":{},"reason":"{}"{}}})", misses.empty() ? "" : ",", miss.position, miss.word(),
+                          miss.n_edits == 0 ? "" : fmt::format(R"(,"after_context_edits":{})", miss.n_edits));
   }
   return fmt::format(
       R"({{"prompt":{},"prompt_tokens":{},"reused_tokens":{},"reused_by_tier":{},"copied_tokens":{},)"
-      R"("computed_tokens":{},"first_differing_token":{},"misses":[{}],"waited_ms":{:.3f},"preemptions":{},)"
+      R"("computed_tokens":{},"first_differing_token":{},"misses":[{}],"waited_ms":{:.3f},"load_waited_ms":{:.3f},"preemptions":{},)"
       R"("recomputed_tokens":{}}})",
       index, report.prompt_tokens, report.reused_tokens, by_tier_json(report.reused_tokens, report.tiers),
       report.copied_tokens, report.computed_tokens(), divergence_json(report), misses,
-      static_cast<double>(report.waited_us) / 1000, report.preemptions, report.recomputed_tokens);
+      static_cast<double>(report.waited_us) / 1000, static_cast<double>(report.load_waited_us) / 1000,
+      report.preemptions, report.recomputed_tokens);
 }
 
 std::string sharing_json(uint64_t logical, uint64_t stored) {
@@ -176,7 +177,7 @@ std::string cache_summary(const CacheReports& reports) {
   const Sums sums = sums_of(reports);
   if (!sums.has_report) return {};
   return fmt::format("reused={} copied={} computed={} miss={}", sums.reused, sums.copied, sums.prompt - sums.reused,
-                     to_string(sums.miss));
+                     sums.miss);
 }
 
 std::string cache_reports_json(std::string_view id, const CacheReports& reports) {

@@ -25,7 +25,8 @@ CacheReports some_reports() {
   part.recomputed_tokens = 31;
   part.divergence = {70, {TokenId(5), "\"\xff"}, engine::CacheReport::Token{TokenId(6), "b"}};
   part.tiers = {{"disk", 32}};
-  part.misses = {{70, kv::MissReason::kCold}, {96, kv::MissReason::kEvicted}};
+  part.load_waited_us = 2500;
+  part.misses = {{70, kv::MissReason::kCold}, {96, kv::MissReason::kEvicted}, {5, kv::MissReason::kEvicted, 2}};
   engine::CacheReport whole;
   whole.prompt_tokens = 33;
   whole.reused_tokens = 32;
@@ -36,6 +37,14 @@ TEST(KvJsonTest, SummarySumsThePrompts) {
   EXPECT_EQ(cache_summary(some_reports()), "reused=102 copied=6 computed=31 miss=cold");
   EXPECT_EQ(cache_summary({nullptr}), "");
   EXPECT_EQ(cache_summary({some_reports()[0]}), "reused=32 copied=0 computed=1 miss=none");
+}
+
+TEST(KvJsonTest, AMissInsideTheTemplateSaysSo) {
+  engine::CacheReport report;
+  report.misses = {{.position = 3, .reason = kv::MissReason::kCold, .is_template = true}};
+  const CacheReports reports{std::make_shared<engine::CacheReport>(report)};
+  EXPECT_EQ(cache_summary(reports), "reused=0 copied=0 computed=0 miss=template");
+  EXPECT_EQ(Json::parse(cache_reports_json("x", reports))["prompts"][0]["misses"][0]["reason"], "template");
 }
 
 TEST(KvJsonTest, Reports) {
@@ -55,7 +64,9 @@ TEST(KvJsonTest, Reports) {
   EXPECT_EQ(part["first_differing_token"]["token"]["text"], "\"\uFFFD");
   EXPECT_EQ(part["first_differing_token"]["cached"]["id"], 6);
   EXPECT_EQ(part["misses"][1], (Json{{"index", 96}, {"reason", "evicted"}}));
+  EXPECT_EQ(part["misses"][2], (Json{{"index", 5}, {"reason", "evicted"}, {"after_context_edits", 2}}));
   EXPECT_EQ(part["waited_ms"], 1.5);
+  EXPECT_EQ(part["load_waited_ms"], 2.5);
   EXPECT_EQ(part["recomputed_tokens"], 31);
 }
 

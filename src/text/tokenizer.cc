@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <string>
 #include <utility>
@@ -191,6 +192,14 @@ void Tokenizer::Impl::init_scored(const Vocabulary& vocabulary) {
   }
   const std::optional<TokenId> unknown = in_range(vocabulary.unk, TokenId{0});
   merger.emplace<ScoreMerger>(by_text, texts, vocabulary.scores, mergeable, byte_tokens, unknown);
+}
+
+size_t Tokenizer::memory_bytes(size_t n_tokens, size_t text_bytes, size_t n_merges) {
+  constexpr size_t kSlotBytes = 16;   // of a string index, and of the merges' table
+  constexpr size_t kEntryBytes = 48;  // texts, bytes, types, scores
+  const size_t index = kSlotBytes * std::bit_ceil(n_tokens * 3 / 2 + 8);
+  const size_t merges = n_merges == 0 ? 0 : index + kSlotBytes * std::bit_ceil(2 * n_merges + 2);
+  return n_tokens * kEntryBytes + 2 * text_bytes + index + merges;
 }
 
 Result<Tokenizer> Tokenizer::create(const Vocabulary& vocabulary) {

@@ -38,6 +38,9 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
+  // About the memory that a tokenizer of so many tokens, spelled in text_bytes, and merges holds.
+  static size_t memory_bytes(size_t n_tokens, size_t text_bytes, size_t n_merges);
+
   // kUnsupported: unknown model or pre-tokenizer (the message lists what is supported); kBadFile: inconsistent
   // metadata.
   static Result<Tokenizer> create(const Vocabulary& vocabulary);

@@ -5,7 +5,7 @@
 
 #include "base/cpu.h"
 #include "base/digest.h"
-#include "engine/memory_plan.h"
+#include "engine/memory_room.h"
 #include "tools/bench_accuracy.h"
 #include "tools/bench_requests.h"
 #include "tools/machine.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/cpu.h"
-#include "engine/memory_plan.h"
+#include "engine/memory_room.h"
 
 namespace pagoda::tools {
 namespace fs = std::filesystem;
@@ -42,12 +42,6 @@ std::optional<double> quota_of(const fs::path& path) {
   std::ifstream file(path);
   if (file >> quota_us >> period_us && quota_us > 0 && period_us > 0) return quota_us / period_us;
   return std::nullopt;  // no such file, or "max"
-}
-
-std::optional<uint64_t> number_in(const fs::path& path) {
-  uint64_t value = 0;
-  if (std::ifstream file(path); file >> value) return value;
-  return std::nullopt;
 }
 
 // "always [madvise] never" -> "madvise".
@@ -111,8 +105,8 @@ Machine read_machine(const fs::path& root) {
   machine.usable_cores = usable_cores();
   machine.caches = read_caches(root / "sys/devices/system/cpu/cpu0/cache");
   machine.memory_bytes = meminfo_bytes(root / "proc/meminfo", "MemTotal:");
-  machine.available_bytes = engine::available_memory_bytes();
-  machine.limit_bytes = number_in(root / "sys/fs/cgroup/memory.max");
+  machine.available_bytes = engine::available_memory_bytes(root);
+  if (const auto group = engine::cgroup_memory(root)) machine.limit_bytes = group->limit_bytes;
   machine.huge_pages = chosen_word(first_line(root / "sys/kernel/mm/transparent_hugepage/enabled"));
   return machine;
 }

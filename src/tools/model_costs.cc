@@ -4,6 +4,7 @@
 
 #include "models/kv_plan.h"
 #include "weights/model_config.h"
+#include "weights/repack.h"
 
 namespace pagoda::tools {
 namespace {
@@ -73,11 +74,7 @@ void add_tensor(const WeightTensor& tensor, Arithmetic arithmetic, ModelCosts& c
 
 }  // namespace
 
-uint64_t WeightTensor::held_bytes() const {
-  if (n_dims < 2) return static_cast<uint64_t>(cols) * sizeof(float);
-  const int64_t n_panels = (rows + tensor::kPanelRows - 1) / tensor::kPanelRows;
-  return static_cast<uint64_t>(n_panels) * tensor::panel_bytes(dtype, static_cast<int>(cols));
-}
+uint64_t WeightTensor::held_bytes() const { return weights::held_bytes(dtype, n_dims, rows, cols); }
 
 Result<std::vector<WeightTensor>> weight_tensors(const weights::Gguf& gguf) {
   using Part = WeightTensor::Part;

@@ -6,13 +6,14 @@
 #include "engine/memory_plan.h"
 #include "kv/block_pool.h"
 #include "models/kv_plan.h"
+#include "text/tokenizer.h"
 
 namespace pagoda::tools {
 namespace {
 
 using models::AttentionGroup;
 
-constexpr uint64_t kVocabEntryBytes = 400;  // tokenizer tables and logits, by entry of the vocabulary
+constexpr size_t kTokenTextBytes = 8;  // of a public shape's vocabulary, on average
 
 constexpr std::string_view kFormats[] = {"f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"};
 
@@ -67,6 +68,26 @@ FormatPlan format_plan(const Plan& plan, std::string_view name, std::vector<Atte
   return out;
 }
 
+Status add_fit(Plan& plan) {
+  const PlanRequest& request = plan.request;
+  engine::EngineConfig serving = request.serving;
+  serving.kv_format = request.format;
+  serving.kv_memory_bytes = request.kv_memory_bytes;
+  if (!request.kv_memory_bytes) serving.memory_bytes = request.memory_bytes;
+  const engine::FitModel model{.config = plan.model.config,
+                               .weight_bytes = plan.weight_bytes,
+                               .tokenizer_bytes = plan.model.tokenizer_bytes,
+                               .groups_of = [&plan](std::string_view format) { return groups_of(plan.model, format); },
+                               .formats = models::fitting_formats(request.format)};
+  std::optional<engine::MemoryLimit> limit;
+  if (serving.memory_bytes) limit = engine::MemoryLimit{*serving.memory_bytes, engine::MemoryLimit::Source::kOption};
+  TRY_ASSIGN(plan.fit, engine::fit_memory(model, serving, limit, request.memory_bytes));
+  plan.overhead_bytes = plan.fit.overhead_bytes + plan.fit.burst_bytes;
+  plan.room_bytes = plan.fit.is_enough ? plan.fit.kv_bytes : 0;
+  if (!plan.fit.is_enough) plan.short_bytes = plan.fit.least_limit_bytes - limit->bytes;
+  return {};
+}
+
 Status add_formats(Plan& plan) {
   std::vector<std::string_view> names(std::begin(kFormats), std::end(kFormats));
   names.push_back("auto");
@@ -88,7 +109,8 @@ Status add_sharing(Plan& plan) {
   if (grouped > 1 && grouped < n_heads) kinds.emplace_back("GQA", grouped);
   if (n_heads > 1) kinds.emplace_back("MQA", 1);
   for (const auto& [name, n_kv_heads] : kinds) {
-    PlannedModel other{.name = {}, .source = {}, .config = config, .k_bias = plan.model.k_bias, .tensors = {}};
+    PlannedModel other{
+        .name = {}, .source = {}, .config = config, .k_bias = plan.model.k_bias, .tensors = {}, .tokenizer_bytes = 0};
     other.config.n_kv_heads = n_kv_heads;
     SharingPlan sharing;
     sharing.name = name;
@@ -181,27 +203,27 @@ Result<PlannedModel> planned_model(const weights::Gguf& gguf) {
   TRY_ASSIGN(model.config, weights::read_model_config(gguf));
   TRY_ASSIGN(model.tensors, weight_tensors(gguf));
   model.k_bias = models::k_bias_layers(gguf, model.config);
+  TRY_ASSIGN(const engine::FitModel fit, engine::fit_model(gguf, "auto"));
+  model.tokenizer_bytes = fit.tokenizer_bytes;
   model.name = model.config.name;
   model.source = gguf.name();
   return model;
 }
 
 PlannedModel planned_model(const PublicShape& shape, tensor::DType weight_type) {
+  const auto n_tokens = static_cast<size_t>(shape.vocab_size);
   const uint8_t k_bias = shape.extras == PublicShape::Extras::kQkvBias ? 1 : 0;
   return {.name = std::string(shape.slug),
           .source = fmt::format("config.json of {}", shape.source),
           .config = config_of(shape),
           .k_bias = std::vector<uint8_t>(static_cast<size_t>(shape.n_layers), k_bias),
-          .tensors = tensors_of(shape, weight_type)};
+          .tensors = tensors_of(shape, weight_type),
+          .tokenizer_bytes = text::Tokenizer::memory_bytes(n_tokens, kTokenTextBytes * n_tokens, n_tokens)};
 }
 
 Result<std::vector<AttentionGroup>> groups_of(const PlannedModel& model, std::string_view format) {
   TRY_ASSIGN(const std::vector<kv::LayerFormat> formats, models::layer_formats(stored_name(format), model.k_bias));
   return models::group_layers(model.config, formats);
-}
-
-uint64_t overhead_bytes(const weights::ModelConfig& config) {
-  return engine::kOtherBytes + kVocabEntryBytes * static_cast<uint64_t>(config.vocab_size);
 }
 
 bool KvRoom::holds(uint64_t n_sequences, int n_tokens) const {
@@ -235,14 +257,7 @@ Result<Plan> make_plan(PlannedModel model, PlanRequest request) {
   plan.model = std::move(model);
   plan.request = std::move(request);
   plan.weight_bytes = plan.model.weight_bytes();
-  plan.overhead_bytes = overhead_bytes(plan.model.config);
-  const uint64_t before_kv = plan.weight_bytes + plan.overhead_bytes;
-  plan.room_bytes = plan.request.memory_bytes - std::min(before_kv, plan.request.memory_bytes);
-  plan.short_bytes = before_kv - std::min(before_kv, plan.request.memory_bytes);
-  if (plan.request.kv_memory_bytes) {
-    plan.room_bytes = *plan.request.kv_memory_bytes;
-    plan.short_bytes = 0;
-  }
+  TRY(add_fit(plan));
   TRY(add_formats(plan));
   TRY(add_sharing(plan));
   TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, plan.request.format));

@@ -1,7 +1,8 @@
 // Planner: what a model takes and what fits, before anything is loaded: from a file's header or a public shape (planner_shapes.h).
 //   memory   = weights + overhead + KV
 //   KV bytes = 2 * layers * kv_heads * head_dim * tokens * bytes per element, scales added, in blocks of 32 tokens
-// Real formats are laid out by kv/layout.h, budgets are engine/memory_plan.h's and bounds limits.h's, so that plan and engine say the same.
+// Real formats are laid out by kv/layout.h, budgets are engine/memory_plan.h's, what fits engine/memory_fit.h's and bounds limits.h's, so that plan and
+// engine say the same.
 // A window group holds its window and one block; while it is prefilled, a chunk more.
 // Pure functions of plain data.     Units: bytes, tokens, seconds.
 #pragma once
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/memory_fit.h"
 #include "models/blocks.h"
 #include "tools/limits.h"
 #include "tools/planner_shapes.h"
@@ -26,6 +28,7 @@ struct PlannedModel {
   weights::ModelConfig config;
   std::vector<uint8_t> k_bias;  // [n_layers] 1: the layer's K has a bias
   std::vector<WeightTensor> tensors;
+  uint64_t tokenizer_bytes = 0;
 
   uint64_t weight_bytes() const;     // as held in memory
   int64_t parameters() const;        // each weight once
@@ -39,9 +42,6 @@ PlannedModel planned_model(const PublicShape& shape, tensor::DType weight_type);
 // The groups of a model in a format of models/kv_plan.h, or in "f16".
 // Errors: kInvalidArgument for another name.
 Result<std::vector<models::AttentionGroup>> groups_of(const PlannedModel& model, std::string_view format);
-
-// What the process takes beside weights and KV, at most.
-uint64_t overhead_bytes(const weights::ModelConfig& config);
 
 // ---- what fits -------------------------------------------------------------------------------------------------------------------
 
@@ -68,6 +68,7 @@ struct PlanRequest {
   int chunk_tokens = 256;
   uint64_t memory_bytes = 0;                     // weights, overhead and KV
   std::optional<uint64_t> kv_memory_bytes = {};  // K and V alone, whatever memory_bytes says
+  engine::EngineConfig serving = {};             // what else it would be served with
   std::optional<uint64_t> disk_bytes = {};       // of the tier below memory
   std::optional<int> users = {};                 // none: some counts
   std::string format = "auto";                   // what tables and bounds are of
@@ -123,9 +124,10 @@ struct Plan {
   PlannedModel model;
   PlanRequest request;
   uint64_t weight_bytes = 0;
-  uint64_t overhead_bytes = 0;
+  engine::MemoryFit fit;            // what `pagoda serve` would choose
+  uint64_t overhead_bytes = 0;      // of the fit, with what many requests at once take
   uint64_t room_bytes = 0;          // for K and V
-  uint64_t short_bytes = 0;         // what weights and overhead lack of memory; then there is no room
+  uint64_t short_bytes = 0;         // what memory lacks of the smallest that would do; then there is no room
   std::vector<FormatPlan> formats;  // f16, bf16, k16v8, q8, k16v4, k8v4, q4, and auto last
   std::vector<SharingPlan> sharing;
   std::vector<BatchRow> batches;  // of request.format

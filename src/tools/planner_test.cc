@@ -107,7 +107,8 @@ TEST(Planner, MemoryIsWeightsOverheadAndKv) {
   EXPECT_EQ(plan.short_bytes, 0u);
   const Plan little = plan_of("llama-2-7b", {.memory_bytes = kGiB});
   EXPECT_EQ(little.room_bytes, 0u);
-  EXPECT_EQ(little.weight_bytes + little.overhead_bytes, kGiB + little.short_bytes);
+  EXPECT_EQ(little.short_bytes, little.fit.least_limit_bytes - kGiB);
+  EXPECT_EQ(plan_of("llama-2-7b", {.memory_bytes = kGiB + little.short_bytes}).short_bytes, 0u);
   EXPECT_EQ(little.users.front().context_tokens, 0);
   EXPECT_EQ(little.largest_count, 0u);
   const Plan given = plan_of("llama-2-7b", {.memory_bytes = kGiB, .kv_memory_bytes = 4 * kGiB});

@@ -192,9 +192,9 @@ const TensorInfo* Gguf::find(std::string_view name) const {
   return found == tensor_index_.end() ? nullptr : &tensors_[found->second];
 }
 
-void Gguf::drop(const TensorInfo& tensor) const {
+void Gguf::drop(const TensorInfo& tensor, size_t n_bytes) const {
   const Part& part = parts_[static_cast<size_t>(tensor.part)];
-  if (part.file) part.file->drop(tensor.offset, tensor.offset + tensor.bytes.size());
+  if (part.file) part.file->drop(tensor.offset, tensor.offset + n_bytes);
 }
 
 Error Gguf::error_at(ErrorCode code, std::string_view key, std::string message) const {

@@ -111,8 +111,8 @@ class Gguf {
   std::span<const TensorInfo> tensors() const { return tensors_; }
   const TensorInfo* find(std::string_view name) const;  // O(1); nullptr if absent
 
-  // Lets go of the tensor's resident pages (it may still be read; pages come back). No effect on from_bytes.
-  void drop(const TensorInfo& tensor) const;
+  // Lets go of the resident pages of the tensor's first n_bytes (it may still be read; pages come back). No effect on from_bytes.
+  void drop(const TensorInfo& tensor, size_t n_bytes) const;
 
   // An error about a metadata key: its place is the value's, or the file's if the key is absent.
   Error error_at(ErrorCode code, std::string_view key, std::string message) const;

@@ -43,6 +43,12 @@ void pack_cells(tensor::DType dtype, const std::byte* rows, size_t row_bytes, in
 
 }  // namespace
 
+uint64_t held_bytes(tensor::DType dtype, int n_dims, int64_t rows, int64_t cols) {
+  if (n_dims < 2) return static_cast<uint64_t>(cols) * sizeof(float);
+  const int64_t n_panels = (rows + kPanelRows - 1) / kPanelRows;
+  return static_cast<uint64_t>(n_panels) * tensor::panel_bytes(dtype, static_cast<int>(cols));
+}
+
 Result<RepackedMatrix> allocate_panels(const FileMatrix& source, tensor::Arena& arena) {
   const tensor::DTypeInfo& type = tensor::info(source.dtype);
   const int64_t unit = std::max<int64_t>(kCellCols, type.block_elements);

@@ -29,6 +29,9 @@ struct FileMatrix {
   std::span<const std::byte> bytes;
 };
 
+// What a tensor takes in memory: matrices in panels, vectors in f32.
+uint64_t held_bytes(tensor::DType dtype, int n_dims, int64_t rows, int64_t cols);
+
 // Zeroed panels for the matrix, checked to be something that repack_panels can fill.
 Result<RepackedMatrix> allocate_panels(const FileMatrix& source, tensor::Arena& arena);
 

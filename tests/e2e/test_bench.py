@@ -55,6 +55,11 @@ def test_json_on_standard_output(pagoda, llama, result):
     assert found["accuracy"] == []
 
 
+def test_nothing_measured_is_an_error(pagoda, llama):
+    done = pagoda.run("bench", llama, "--work", "decode7k", "--repeat", 1, "-t", 1)
+    assert done.returncode == 1 and "nothing was measured: decode7k" in done.stderr
+
+
 def test_same_bits_on_every_isa_and_thread_count(pagoda, llama):
     def hashes(*options):
         done = pagoda.run("bench", llama, "--work", "prefill128,decode,batch4", "--repeat", 1, "--json", "-", *options)
@@ -162,4 +167,4 @@ def test_doctor_of_the_machine(pagoda):
 def test_memory_is_stated_at_the_start(pagoda, llama):
     done = pagoda.run("run", llama, "hi", "-n", 2, "-v", "--kv-memory", "auto", "--raw")
     stdout_of(done)
-    assert re.search(r"memory: [\d.]+ MiB of weights, at most [\d.]+ MiB of KV", done.stderr), done.stderr
+    assert re.search(r"memory: [\d.]+ MiB of weights \+ [\d.]+ MiB of overhead \+ [\d.]+ MiB of KV", done.stderr), done.stderr

@@ -87,7 +87,6 @@ def test_what_fits(plan):
 def test_memory_covers_weights_and_overhead(plan):
     found = plan("llama-2-7b", "--memory", "8G")
     assert found["weight_bytes"] + found["overhead_bytes"] + found["kv_memory_bytes"] == 8 * GIB
-    assert plan("llama-2-7b", "--memory", "1G")["short_bytes"] > 0
     assert plan("llama-2-7b", "--memory", "64G", "--weights", "f16")["weight_bytes"] > 2 * 6_738_000_000
 
 
@@ -115,7 +114,8 @@ def test_text(pagoda):
     for word in ("MQA", "window of 512", "k16v4", "on disk", "users at once", "tok/s", "N2D2+N3D", "+---"):
         assert word in text, word
     assert "too little" not in text
-    assert "too little" in stdout_of(pagoda.run("plan", "gemma-3-1b", *GIVEN, "--memory", "100M"))
+    little = pagoda.run("plan", "gemma-3-1b", *GIVEN, "--memory", "100M")
+    assert little.returncode == 2 and "too little" in little.stdout
     assert max(map(len, text.splitlines())) <= 130
 
 

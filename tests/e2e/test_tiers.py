@@ -1,8 +1,10 @@
 """Cached prefixes that outlive their process: what one finds computed by another, and that it answers the same."""
 
 import json
+import re
 
 import pytest
+from pagoda_process import error_of
 
 PROMPT = " ".join(f"word{i % 37}" for i in range(120))
 
@@ -44,6 +46,13 @@ def test_damaged_files_change_no_answer(pagoda, llama, tmp_path):
             data[at] ^= 0x10
         segment.write_bytes(data)
     assert answer(pagoda, llama, tmp_path)["text"] == first["text"]
+
+
+def test_a_disk_that_holds_no_block(pagoda, llama, tmp_path):
+    line = error_of(pagoda.run("run", llama, "hi", "--kv-disk", tmp_path / "kv", "--kv-disk-size", 1000), 2)
+    least = int(re.search(r"at least (\d+) are needed", line).group(1))
+    assert "--kv-disk-size" in line
+    assert pagoda.run("run", llama, "hi", "-n", 2, "--kv-disk", tmp_path / "kv", "--kv-disk-size", least).returncode == 0
 
 
 def test_a_redis_that_is_not_there(pagoda, llama):
