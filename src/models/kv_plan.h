@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,9 +15,13 @@
 namespace pagoda::models {
 
 // What each layer stores; k_bias[layer] is 1 where the layer has a K bias.
-// `format`: "bf16"; "q8"; "auto": q8, but K in bf16 in layers with a K bias (its outliers cost int8 too much; Qwen2.5).
-// Errors: kInvalidArgument for another name, listing these.
+// `format`: one of every layer: bf16, q8, k16v8, k8v16 (kv::to_string); "auto": q8, but K in bf16 in layers with a K bias (its outliers
+// cost int8 too much; Qwen2.5); or a table of all layers in order, as "k16v8*2,q8*21,k16v8".
+// Errors: kInvalidArgument for another name, listing these, or a table of another number of layers.
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias);
+
+// The reverse: one name where all layers store the same, else the table.
+std::string format_table(std::span<const kv::LayerFormat> formats);
 
 std::vector<uint8_t> k_bias_layers(const weights::Gguf& gguf, const weights::ModelConfig& config);
 

@@ -115,7 +115,25 @@ TEST(ModelTest, LayersWithAKeyBiasKeepKInBf16) {
   EXPECT_EQ(bytes("q8"), 2u * (18 + 18));  // heads of 16 and an f16 scale, K and V
   EXPECT_EQ(bytes("auto"), 2u * (32 + 18));
   EXPECT_EQ(bytes("bf16"), 2u * (32 + 32));
+  EXPECT_EQ(bytes("k8v16"), 2u * (18 + 32));
   EXPECT_THAT(load(spec, "q3").error, HasSubstr("auto, q8, bf16"));
+}
+
+TEST(KvPlanTest, TablesNameEveryLayersFormat) {
+  constexpr kv::LayerFormat q8{kv::KvType::kInt8, kv::KvType::kInt8}, k16v8{kv::KvType::kBf16, kv::KvType::kInt8};
+  const std::vector<uint8_t> k_bias(4);
+  const auto table = [&](std::string_view text) { return layer_formats(text, k_bias); };
+  const std::vector mixed{k16v8, q8, q8, k16v8};
+  EXPECT_EQ(table("k16v8,q8*2,k16v8"), mixed);
+  EXPECT_EQ(table("k16v8,q8,q8,k16v8"), mixed);
+  EXPECT_EQ(format_table(mixed), "k16v8,q8*2,k16v8");
+  EXPECT_EQ(table("q8*4"), std::vector(4, q8));
+  EXPECT_EQ(format_table(std::vector(4, q8)), "q8");
+  EXPECT_EQ(table("q8"), std::vector(4, q8));
+  for (const char* wrong : {"q8*3", "q8*5", "q8,", ",q8*4", "q8*0,q8*4", "q8*-1,q8*5", "q8*4x", "auto*4", "q8*,q8*3",
+                            "q8*99999999999999999999"})
+    EXPECT_FALSE(table(wrong)) << wrong;
+  EXPECT_THAT(table("q8*3").error().message, HasSubstr("3 layers; the model has 4"));
 }
 
 TEST(ModelTest, WindowLayersHaveAGroupOfTheirOwn) {
