@@ -1,12 +1,14 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "base/cpu.h"
 #include "base/log.h"
 #include "engine/memory_plan.h"
 #include "engine/model_root.h"
+#include "models/kv_plan.h"
 
 namespace pagoda::engine {
 namespace {
@@ -44,6 +46,34 @@ Result<std::unique_ptr<StepRunner>> StepRunner::create(const EngineConfig& confi
   return runner;
 }
 
+Result<std::unique_ptr<StepRunner>> StepRunner::create_beside(const StepRunner& loaded, const EngineConfig& config,
+                                                              const Clock& clock, const kernels::KernelTable& kernels) {
+  std::unique_ptr<StepRunner> runner(new StepRunner(clock, [] {}));
+  runner->kernels_ = &kernels;
+  runner->threads_ = loaded.threads_;
+  runner->model_ = loaded.model_;
+  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  TRY_ASSIGN(runner->groups_, models::plan_groups(gguf, loaded.model_->config(), config.kv_format));
+  runner->root_ = model_root(gguf, runner->groups_, config.arithmetic);
+  TRY(runner->make_cache(config));
+  return runner;
+}
+
+std::string StepRunner::format_table() const {
+  std::vector<kv::LayerFormat> formats(static_cast<size_t>(model_->config().n_layers));
+  for (const models::AttentionGroup& group : groups_) {
+    for (size_t i = 0; i < group.layers.size(); ++i)
+      formats[static_cast<size_t>(group.layers[i])] = group.layout.layers[i].format;
+  }
+  return models::format_table(formats);
+}
+
+size_t StepRunner::kv_bytes_per_token() const {
+  size_t bytes = 0;
+  for (const models::AttentionGroup& group : groups_) bytes += group.layout.bytes_per_token();
+  return bytes;
+}
+
 Status StepRunner::load(const EngineConfig& config) {
   kernels::set_float_mode();
   kernels_ = &kernels::kernel_table(config.isa);
@@ -61,7 +91,8 @@ Status StepRunner::load(const EngineConfig& config) {
     TRY_ASSIGN(files_.emplace_back(), stamp_file(gguf.part_name(part)));
   }
   TRY_ASSIGN(model_, models::load_model(gguf, config.kv_format, *threads_));
-  root_ = model_root(gguf, model_->groups(), config.arithmetic);
+  groups_ = model_->groups();
+  root_ = model_root(gguf, groups_, config.arithmetic);
   LOG_INFO("loaded {}: {} weights of {:.1f} MiB, {} arithmetic on {}, {} threads, {} ms", gguf.name(),
            to_string(model_->config().architecture), static_cast<double>(model_->weight_bytes()) / kMiB,
            kernels::to_string(config.arithmetic), kernels::to_string(config.isa), n_threads,
@@ -80,16 +111,16 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   const size_t row_bytes = static_cast<size_t>(model_->config().vocab_size) * sizeof(float);
   schedule.logits_tokens =
       static_cast<int32_t>(std::clamp<size_t>(kLogitsBytes / row_bytes, 1, static_cast<size_t>(schedule.step_tokens)));
-  const uint64_t one_context = context_bytes(model_->groups(), context, schedule.max_step_rows());
+  const uint64_t one_context = context_bytes(groups_, context, schedule.max_step_rows());
   std::vector<size_t> block_bytes;
   std::vector<kv::GroupSpec> groups;
-  for (const models::AttentionGroup& group : model_->groups()) {
+  for (const models::AttentionGroup& group : groups_) {
     block_bytes.push_back(group.layout.block_bytes);
     groups.push_back({group.layout.block_bytes, group.window});
   }
   const size_t extent_bytes = kv::choose_extent_bytes(block_bytes);
   const int least_context = std::min(context, kMinContextTokens);
-  const uint64_t least = least_budget_bytes(model_->groups(), least_context, schedule.max_step_rows(), extent_bytes);
+  const uint64_t least = least_budget_bytes(groups_, least_context, schedule.max_step_rows(), extent_bytes);
   uint64_t budget = kv_budget_bytes(config.kv_memory_bytes, one_context, available_memory_bytes());
   if (!config.kv_memory_bytes) budget = std::max(budget, least);  // small contexts in large extents
   pool_ = std::make_unique<kv::BlockPool>(kv::PoolConfig{budget, extent_bytes});
@@ -98,29 +129,23 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   std::optional<kv::PrefixConfig> prefix = make_prefixes(config);
   TRY(make_tiers(config, prefix));
   cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups, prefix);
-  if (tiers_) tiers_->use(model_id(), files_, model_->groups(), config.arithmetic);
+  if (tiers_) tiers_->use(model_id(), files_, groups_, config.arithmetic);
   if (cache_->capacity_tokens() < least_context) {
     return fail(ErrorCode::kResourceExhausted,
                 "--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one of {} "
                 "tokens {}",
                 budget, least_context, least, context,
-                least_budget_bytes(model_->groups(), context, schedule.max_step_rows(), extent_bytes));
+                least_budget_bytes(groups_, context, schedule.max_step_rows(), extent_bytes));
   }
   context_tokens_ = std::min(context, static_cast<int>(cache_->capacity_tokens()));
   const ExecutorLimits limits{schedule.max_step_rows(), schedule.max_step_logits(), context_tokens_};
-  TRY_ASSIGN(executor_, make_cpu_executor({model_.get()}, *store_, *threads_, *kernels_, config.arithmetic, limits));
+  TRY_ASSIGN(executor_, make_cpu_executor(std::array{ExecutedModel{model_.get(), groups_}}, *store_, *threads_,
+                                          *kernels_, config.arithmetic, limits));
   scheduler_ = std::make_unique<sched::Scheduler>(schedule, clock_, policy_);
   scheduler_->add_model(*cache_);
-  LOG_INFO(
-      "KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})",
-      static_cast<double>(budget) / kMiB, context_tokens_, trained,
-      context_tokens_ < context ? " (what the memory holds)" : "",
-      [&] {
-        size_t bytes = 0;
-        for (const models::AttentionGroup& group : model_->groups()) bytes += group.layout.bytes_per_token();
-        return bytes;
-      }(),
-      config.kv_format);
+  LOG_INFO("KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})",
+           static_cast<double>(budget) / kMiB, context_tokens_, trained,
+           context_tokens_ < context ? " (what the memory holds)" : "", kv_bytes_per_token(), format_table());
   return {};
 }
 
@@ -128,14 +153,11 @@ std::optional<kv::PrefixConfig> StepRunner::make_prefixes(const EngineConfig& co
   if (!has_prefixes(config)) return std::nullopt;
   std::random_device entropy;
   prefixes_ = std::make_unique<kv::PrefixIndex>(*pool_, uint64_t{entropy()} << 32 | entropy());
-  size_t bytes_per_token = 0, least_bytes = ~size_t{0};
-  for (const models::AttentionGroup& group : model_->groups()) {
-    bytes_per_token += group.layout.bytes_per_token();
-    least_bytes = std::min(least_bytes, group.layout.block_bytes);
-  }
+  size_t least_bytes = ~size_t{0};
+  for (const models::AttentionGroup& group : groups_) least_bytes = std::min(least_bytes, group.layout.block_bytes);
   if (config.explain == Explain::kOn)
     reuse_ = std::make_unique<kv::ReuseDistance>(pool_->stats().budget_bytes, least_bytes);
-  const double cost = static_cast<double>(model_->weight_bytes()) / static_cast<double>(bytes_per_token);
+  const double cost = static_cast<double>(model_->weight_bytes()) / static_cast<double>(kv_bytes_per_token());
   return kv::PrefixConfig{
       .index = prefixes_.get(), .clock = &clock_, .fingerprint = root_, .cost_per_byte = cost, .reuse = reuse_.get()};
 }
@@ -177,7 +199,7 @@ bool StepRunner::step(LogitsReader& reader) {
   scheduler_->next_step(plan_);
   if (plan_.empty()) return false;
   const weights::ModelConfig& config = model_->config();
-  const models::Batch& batch = builder_.build(plan_, *scheduler_, model_->groups(), config.n_heads / config.n_kv_heads,
+  const models::Batch& batch = builder_.build(plan_, *scheduler_, groups_, config.n_heads / config.n_kv_heads,
                                               [&](sched::SeqId seq) { return reader.mode_of(seq); });
   reader.begin(plan_, begin_us);
   const int64_t planned_us = clock_.now_us();

@@ -40,6 +40,10 @@ class StepRunner {
   // Loads the model and sizes its cache (memory_plan.h). `wake`: by the tiers' threads, when step() may do something again.
   static Result<std::unique_ptr<StepRunner>> create(
       const EngineConfig& config, const Clock& clock, std::function<void()> wake = [] {});
+  // The same model beside `loaded`, on its weights and threads, with a cache of its own: config differs in KV format, arithmetic, context or
+  // budget only. `kernels` outlives it. Of the two, one steps at a time, from the same thread; either may go first.
+  static Result<std::unique_ptr<StepRunner>> create_beside(const StepRunner& loaded, const EngineConfig& config,
+                                                           const Clock& clock, const kernels::KernelTable& kernels);
 
   // Plans, computes and commits one step; false if there was nothing to compute. plan() then says what was planned, preempted and ended.
   bool step(LogitsReader& reader);
@@ -58,6 +62,11 @@ class StepRunner {
   kv::Account account() const;
   kv::BlockMapPage block_map_page(uint64_t page) const;
   const models::Model& model() const { return *model_; }
+  // How K and V are stored: this, and not the model's own, where it was made beside another.
+  std::span<const models::AttentionGroup> groups() const { return groups_; }
+  size_t kv_bytes_per_token() const;
+  std::string format_table() const;  // of all layers, as models::format_table
+  ThreadPool& threads() { return *threads_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
   kv::ModelId model_id() const { return kv::ModelId(0); }
@@ -72,8 +81,9 @@ class StepRunner {
   const Clock& clock_;
   std::function<void()> wake_;
   const kernels::KernelTable* kernels_ = nullptr;
-  std::unique_ptr<ThreadPool> threads_;
-  std::unique_ptr<models::Model> model_;
+  std::shared_ptr<ThreadPool> threads_;
+  std::shared_ptr<const models::Model> model_;
+  std::vector<models::AttentionGroup> groups_;
   Hash128 root_;                  // model_root.h
   std::vector<FileStamp> files_;  // the model's, where tiers need them
   std::unique_ptr<kv::BlockPool> pool_;
