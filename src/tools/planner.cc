@@ -101,7 +101,9 @@ Status add_formats(Plan& plan) {
   }
   TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, "auto"));
   const bool biased = std::ranges::any_of(plan.model.k_bias, [](uint8_t bias) { return bias != 0; });
-  plan.formats.push_back(format_plan(plan, "auto", std::move(groups), biased ? "bf16 K where biased" : "q8"));
+  const char* rule = biased ? "bf16 K where biased" : "q8";
+  plan.formats.push_back(
+      format_plan(plan, "auto", std::move(groups), plan.model.auto_format == "auto" ? rule : "as probed"));
   return {};
 }
 
@@ -227,7 +229,7 @@ std::span<const PlanFormat> plan_formats() { return kFormats; }
 
 Result<std::vector<AttentionGroup>> groups_of(const PlannedModel& model, std::string_view format) {
   if (format == "auto") {
-    TRY_ASSIGN(const std::vector<kv::LayerFormat> formats, models::layer_formats(format, model.k_bias));
+    TRY_ASSIGN(const std::vector<kv::LayerFormat> formats, models::layer_formats(model.auto_format, model.k_bias));
     return models::group_layers(model.config, formats);
   }
   const auto* known = std::ranges::find(kFormats, format, &PlanFormat::name);

@@ -26,6 +26,8 @@ struct PlannedModel {
   weights::ModelConfig config;
   std::vector<uint8_t> k_bias;  // [n_layers] 1: the layer's K has a bias
   std::vector<WeightTensor> tensors;
+  std::string auto_format =
+      "auto";  // what the engine takes for "auto": the rule, or a probe's table (engine/kv_probe.h)
 
   uint64_t weight_bytes() const;     // as held in memory
   int64_t parameters() const;        // each weight once
