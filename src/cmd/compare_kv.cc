@@ -75,6 +75,7 @@ Status measure(KvComparer& comparer, const std::vector<KvVariant>& formats, KvCo
              comparer.compare(std::span(&yardstick, 1), windows.first(n_yardstick), part_of(bar, 0.8, 0.95)));
   report.yardstick = yardsticks[1];
   TRY_ASSIGN(report.chunks_change_bits, comparer.chunks_change_bits(windows[0]));
+  if (report.window_tokens <= KvComparer::kDecodeTokens) return {};
   report.decode_context = std::min(kDecodeContext, report.window_tokens);
   const auto window = std::span(windows[0]).first(static_cast<size_t>(report.decode_context));
   TRY_ASSIGN(const auto rates, comparer.decode_rates(formats, window, part_of(bar, 0.95, 1)));

@@ -127,7 +127,9 @@ const std::vector<OptionSpec>& option_table() {
       {"-c,--ctx-size,--context", kPlans,
        "Context to plan for, in tokens (default 2048, or what the model was trained for if that is less)",
        number(&Options::context_tokens, 1, 1 << 24)},
-      {"--kv-format", kServesOrTests, "How K and V are stored; auto: q8, but K in bf16 in layers with a K bias",
+      {"--kv-format", kServesOrTests,
+       "How K and V are stored; auto: as probed (pagoda inspect --probe), else q8, but K in bf16 in layers with a K "
+       "bias",
        choice(&Options::kv_format, {"auto", "q8", "bf16"})},
       {"--kv-format", kPlans, "Format that tables, bounds and costs are of; auto is what the engine takes",
        choice(&Options::kv_format, {"auto", "f16", "bf16", "k16v8", "q8", "k8v4", "q4"})},

@@ -156,6 +156,7 @@ Status check_ids(std::span<const TokenId> tokens, int vocab) {
 
 Result<std::vector<std::vector<TokenId>>> windows_of(std::span<const TokenId> text, std::optional<TokenId> bos,
                                                      int window_tokens) {
+  if (window_tokens < 2) return fail(ErrorCode::kInvalidArgument, "a window of {} tokens predicts none", window_tokens);
   const size_t n_own = static_cast<size_t>(window_tokens) - (bos ? 1 : 0);
   if (text.size() < n_own) {
     return fail(ErrorCode::kInvalidArgument,

@@ -32,7 +32,7 @@ struct KvVariant {
 };
 
 // The text as windows of equal length; what does not fill one is left out. `bos`, if any, is each window's first token.
-// Errors: kInvalidArgument where it fills none.
+// Errors: kInvalidArgument where it fills none, or a window holds less than two tokens.
 Result<std::vector<std::vector<TokenId>>> windows_of(std::span<const TokenId> text, std::optional<TokenId> bos,
                                                      int window_tokens);
 
@@ -53,7 +53,7 @@ class KvComparer {
   KvVariant noise() const { return {"noise", "bf16", config_.arithmetic, KvVariant::Rounding::kOther}; }
 
   // The reference's figures and then every variant's. A row counts where its next token is known: all of a window but the last.
-  // Errors: unknown formats, memory, token ids out of range.
+  // Requires a window, and two tokens in each. Errors: unknown formats, memory, token ids out of range.
   Result<std::vector<KvQuality>> compare(std::span<const KvVariant> variants, Windows windows,
                                          const KvProgress& progress);
 

@@ -112,6 +112,7 @@ TEST(KvCompareTest, WindowsBeginWithTheirBos) {
   ASSERT_EQ(windows->size(), 2u);  // of 4 tokens each, and 2 are left out
   EXPECT_EQ((*windows)[1], (std::vector{TokenId(1), text[4], text[5], text[6], text[7]}));
   EXPECT_EQ(windows_of(text, std::nullopt, 5)->size(), 2u);
+  EXPECT_FALSE(windows_of(text, TokenId(1), 1));
   EXPECT_THAT(windows_of(text, std::nullopt, 11).error().message, HasSubstr("10 tokens, and a window takes 11"));
 }
 
