@@ -37,6 +37,9 @@ bench: build ## every *_bench program; ARGS go to each
 	@scripts/fetch_model $(MODEL) >/dev/null
 	@scripts/run_bench $(ARGS)
 
+kv-quality: build ## what KV formats cost on every recipe's model, on a novel: hours (ARGS='--formats q8 --tokens 8192': less)
+	@scripts/kv_quality $(ARGS)
+
 format: ## clang-format and rustfmt, in place
 	@scripts/setup test
 	@scripts/lint --fix format
@@ -51,4 +54,4 @@ clean: ## delete build/
 	rm -rf build
 
 .NOTPARALLEL:
-.PHONY: help serve run build test test-all lint bench format setup model clean
+.PHONY: help serve run build test test-all lint bench kv-quality format setup model clean

@@ -5,6 +5,7 @@ Contract: paths and ports are the caller's; nothing here outlives its object; pr
 
 import functools
 import json
+import os
 import re
 import signal
 import socket
@@ -29,6 +30,7 @@ class Pagoda:
 
     def __init__(self, binary, work_folder):
         self.binary, self.work_folder = Path(binary), Path(work_folder)
+        os.environ["XDG_CACHE_HOME"] = str(self.work_folder / "cache")  # what the user probed is not what `auto` takes here
 
     def run(self, *arguments, **options):
         """CompletedProcess with text output; never raises on a non-zero exit."""

@@ -1,9 +1,10 @@
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 
 #include "base/clock.h"
 #include "base/digest.h"
 #include "cmd/commands.h"
+#include "cmd/compare_kv.h"
 #include "cmd/read_file.h"
 #include "engine/evaluate.h"
 #include "engine/served_model.h"
@@ -11,28 +12,37 @@
 namespace pagoda::cmd {
 namespace {
 
-Result<std::vector<TokenId>> tokens_of(const Options& options, const engine::EngineConfig& config) {
+Result<EvalText> text_of(const Options& options, const engine::EngineConfig& config) {
   if (options.ids_file.empty() == options.file.empty()) {
     return fail(Error{ErrorCode::kInvalidArgument, "give either token ids or a text", "--ids or --text"});
   }
   const std::string& path = options.ids_file.empty() ? options.file : options.ids_file;
   TRY_ASSIGN(const std::string text, read_text(path));
-  if (!options.ids_file.empty()) return parse_ids(text, path);
-  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
-  TRY_ASSIGN(const text::Tokenizer tokenizer, engine::make_tokenizer(gguf));
-  return tokenizer.encode(text);
+  EvalText out;
+  if (!options.ids_file.empty()) {
+    TRY_ASSIGN(out.tokens, parse_ids(text, path));
+  } else {
+    TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+    TRY_ASSIGN(const text::Tokenizer tokenizer, engine::make_tokenizer(gguf));
+    const bool in_windows = !options.compare_kv.empty();  // each with a BOS of its own
+    if (in_windows && tokenizer.adds_bos()) out.bos = tokenizer.bos();
+    out.tokens = tokenizer.encode(text, {.bos = in_windows ? text::BosMode::kOff : text::BosMode::kAuto});
+  }
+  if (options.max_tokens > 0) out.tokens.resize(std::min(out.tokens.size(), static_cast<size_t>(options.max_tokens)));
+  return out;
 }
 
 }  // namespace
 
 Status eval(const Options& options) {
   TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
-  TRY_ASSIGN(const std::vector<TokenId> tokens, tokens_of(options, config));
+  TRY_ASSIGN(const EvalText text, text_of(options, config));
+  if (!options.compare_kv.empty()) return compare_kv(options, config, text);
   // Whole prefixes are computed one after another; each is an ordinary prompt.
   const engine::KvReuse kv_reuse = std::exchange(config.kv_reuse, engine::KvReuse::kOn);
   const SteadyClock clock;
   TRY_ASSIGN(const auto runner, engine::StepRunner::create(config, clock));
-  TRY_ASSIGN(const engine::Evaluation result, engine::evaluate(*runner, tokens, kv_reuse, options.top_logits));
+  TRY_ASSIGN(const engine::Evaluation result, engine::evaluate(*runner, text.tokens, kv_reuse, options.top_logits));
 
   std::printf("{\"tokens\":%d,\"nll\":%.17g,\"ppl\":%.17g,\"logits_hash\":\"%s\"", result.n_tokens, result.nll,
               result.ppl, to_hex(result.logits_hash).c_str());

@@ -1,10 +1,15 @@
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "api/json_text.h"
 #include "cmd/commands.h"
 #include "cmd/model_path.h"
+#include "cmd/progress.h"
+#include "engine/kv_probe.h"
 #include "engine/served_model.h"
+#include "models/kv_plan.h"
+#include "tools/kv_probing.h"
 #include "weights/model_report.h"
 
 namespace pagoda::cmd {
@@ -70,7 +75,58 @@ void print_config(const ModelReport& report) {
   }
 }
 
-void print_table(const ModelReport& report) {
+// What `--kv-format auto` takes on this model.
+struct AutoFormat {
+  std::string table;
+  std::string arithmetic;
+  std::optional<engine::KvProbe> probe;  // none: the static rule
+};
+
+Result<AutoFormat> auto_format(const weights::Gguf& gguf, const ModelConfig& model, kernels::Arithmetic arithmetic) {
+  AutoFormat out{.table = {}, .arithmetic = std::string(to_string(arithmetic)), .probe = {}};
+  TRY_ASSIGN(const Hash128 key, engine::probe_key(gguf, arithmetic));
+  out.probe = engine::read_probe(probe_folder(), key);
+  if (out.probe) out.table = out.probe->table;
+  TRY_ASSIGN(const auto formats, models::layer_formats("auto", models::k_bias_layers(gguf, model)));
+  if (!out.probe) out.table = models::format_table(formats);
+  return out;
+}
+
+Status probe(const Options& options, const std::filesystem::path& path) {
+  TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
+  config.model_path = path;
+  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(path));
+  TRY_ASSIGN(const Hash128 key, engine::probe_key(gguf, config.arithmetic));
+  ProgressBar bar;
+  TRY_ASSIGN(const engine::KvProbe result,
+             tools::probe_formats(config, [&](double done, std::string_view what) { bar.show(done, what); }));
+  return engine::write_probe(probe_folder(), key, result);
+}
+
+void print_formats(const AutoFormat& formats) {
+  line("KV format", fmt::format("auto: {} in {} arithmetic ({})", formats.table, formats.arithmetic,
+                                formats.probe ? fmt::format("probed on {} tokens", formats.probe->n_tokens)
+                                              : "by rule; --probe measures"));
+  if (!formats.probe) return;
+  for (const auto& [format, distance] : formats.probe->verdicts) {
+    line("", fmt::format("{:<6} {}: {}", engine::passes(distance) ? "passes" : "fails", format,
+                         engine::to_string(distance)));
+  }
+}
+
+std::string formats_json(const AutoFormat& formats) {
+  std::string verdicts;
+  for (const auto& [format, d] : formats.probe ? formats.probe->verdicts : std::vector<engine::KvVerdict>()) {
+    verdicts += fmt::format(
+        "{}{{\"format\":{},\"delta_ppl\":{:.6g},\"mean_kl\":{:.6g},\"same_top\":{:.6g},\"passes\":{}}}",
+        verdicts.empty() ? "" : ",", api::json_string(format), d.delta_ppl, d.mean_kl, d.same_top, engine::passes(d));
+  }
+  return fmt::format("\"kv_format\":{{\"auto\":{},\"arithmetic\":{},\"probed\":{},\"formats\":[{}]}},",
+                     api::json_string(formats.table), api::json_string(formats.arithmetic), formats.probe.has_value(),
+                     verdicts);
+}
+
+void print_table(const ModelReport& report, const std::optional<AutoFormat>& formats) {
   line("model", report.name.empty() ? "(no name)" : report.name);
   line("architecture", report.architecture.empty() ? "(none)" : report.architecture);
   line("file", fmt::format("GGUF v{}, {}{}", report.gguf_version, size_text(report.file_bytes),
@@ -81,6 +137,7 @@ void print_table(const ModelReport& report) {
          fmt::format("{:<8} {:>10} in {} tensors", type.type, size_text(type.bytes), type.n_tensors));
   }
   if (report.config) print_config(report);
+  if (formats) print_formats(*formats);
   if (const auto& t = report.tokenizer) {
     line("tokenizer", fmt::format("{}{}, {} tokens", t->model, t->pre.empty() ? "" : " (" + t->pre + ")", t->n_tokens));
     line("chat template",
@@ -112,7 +169,7 @@ std::string config_json(const ModelReport& report) {
       c.head_dim, c.sliding_window, c.n_local_layers(), c.rope.freq_base, to_string(c.rope.scaling), kv);
 }
 
-std::string report_json(const ModelReport& report) {
+std::string report_json(const ModelReport& report, const std::optional<AutoFormat>& formats) {
   std::string types, unsupported;
   for (const weights::TensorTypeBytes& t : report.types) {
     types += fmt::format("{}{}:{{\"tensors\":{},\"bytes\":{}}}", types.empty() ? "" : ",", api::json_string(t.type),
@@ -129,25 +186,32 @@ std::string report_json(const ModelReport& report) {
   }
   return fmt::format(
       "{{\"name\":{},\"architecture\":{},\"gguf_version\":{},\"parts\":{},\"file_bytes\":{},\"parameters\":{},"
-      "\"tensors\":{},\"types\":{{{}}},{}"
+      "\"tensors\":{},\"types\":{{{}}},{}{}"
       "\"tokenizer\":{},\"chat_template\":{},\"unsupported\":[{}],\"can_be_served\":{}}}",
       api::json_string(report.name), api::json_string(report.architecture), report.gguf_version, report.n_parts,
       report.file_bytes, report.parameters, report.n_tensors, types, report.config ? config_json(report) : "",
-      tokenizer, report.tokenizer && report.tokenizer->chat_template_bytes > 0, unsupported, can_be_served(report));
+      formats ? formats_json(*formats) : "", tokenizer, report.tokenizer && report.tokenizer->chat_template_bytes > 0,
+      unsupported, can_be_served(report));
 }
 
 }  // namespace
 
 Status inspect(const Options& options) {
   TRY_ASSIGN(const std::filesystem::path path, find_model(options.model));
+  TRY_ASSIGN(const engine::EngineConfig config, compute_config(options));
+  if (options.probe) TRY(probe(options, path));
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(path));
   ModelReport report = weights::describe(gguf);
   try_text(gguf, path, report);
+  std::optional<AutoFormat> formats;
+  if (report.config) {
+    TRY_ASSIGN(formats, auto_format(gguf, *report.config, config.arithmetic));
+  }
   if (options.json) {
-    std::printf("%s\n", report_json(report).c_str());
+    std::printf("%s\n", report_json(report, formats).c_str());
     return {};
   }
-  print_table(report);
+  print_table(report, formats);
   line("serving", can_be_served(report) ? "this model can be served" : "this model cannot be served");
   return {};
 }

@@ -8,10 +8,24 @@
 namespace pagoda::cmd {
 namespace fs = std::filesystem;
 
+namespace {
+
+fs::path home_cache() {
+  const char* home = std::getenv("HOME");
+  return fs::path(home != nullptr ? home : ".") / ".cache";
+}
+
+}  // namespace
+
 fs::path model_folder() {
   if (const char* folder = std::getenv("PAGODA_MODELS"); folder != nullptr && *folder != '\0') return folder;
-  const char* home = std::getenv("HOME");
-  return fs::path(home != nullptr ? home : ".") / ".cache/pagoda/models";
+  return home_cache() / "pagoda/models";
+}
+
+fs::path probe_folder() {
+  const char* folder = std::getenv("XDG_CACHE_HOME");  // to be ignored where it is not absolute
+  const fs::path cache = folder != nullptr && *folder == '/' ? fs::path(folder) : home_cache();
+  return cache / "pagoda/kv-probes";
 }
 
 Result<fs::path> find_model(const std::string& model) {

@@ -14,6 +14,7 @@
 #include "cmd/model_path.h"
 #include "cmd/read_file.h"
 #include "cmd/version.h"
+#include "engine/kv_probe.h"
 
 namespace pagoda::cmd {
 namespace {
@@ -56,10 +57,11 @@ constexpr unsigned kEvals = bit(Command::kEval);
 constexpr unsigned kBenches = bit(Command::kBench);
 constexpr unsigned kDoctors = bit(Command::kDoctor);
 constexpr unsigned kPlans = bit(Command::kPlan);
+constexpr unsigned kInspects = bit(Command::kInspect);
 constexpr unsigned kServesOrTests = kServes | kRuns | kEvals | kBenches;
 constexpr unsigned kComputes = kServesOrTests | kPlans;
-constexpr unsigned kPrintsJson = kServes | kRuns | kTokenizes | kEvals | bit(Command::kInspect) | kPlans | kDoctors;
-constexpr unsigned kAll = kComputes | kTokenizes | bit(Command::kInspect) | kDoctors;
+constexpr unsigned kPrintsJson = kServes | kRuns | kTokenizes | kEvals | kInspects | kPlans | kDoctors;
+constexpr unsigned kAll = kComputes | kTokenizes | kInspects | kDoctors;
 
 struct OptionSpec {
   const char* names;  // as CLI11 wants them; the long name is also the config file's key
@@ -116,20 +118,23 @@ auto flag(bool Options::* field) {
 const std::vector<OptionSpec>& option_table() {
   static const std::vector<OptionSpec> kTable{
       {"--config", kAll, "TOML file of options, by their long names", value(&Options::config_file, "FILE")},
-      {"-t,--threads", kComputes, "Compute threads (default: the cores this process may use)",
+      {"-t,--threads", kComputes | kInspects, "Compute threads (default: the cores this process may use)",
        number(&Options::threads, 1, 1024)},
       {"-c,--ctx-size", kServesOrTests,
        "Context, prompt and answer together, in tokens (default: what the model was trained for)",
        number(&Options::context_tokens, 64, 1 << 24)},
-      {"--isa", kComputes, "Instruction set of the kernels: auto (the best this CPU has), ref, avx2, avx512, amx",
+      {"--isa", kComputes | kInspects,
+       "Instruction set of the kernels: auto (the best this CPU has), ref, avx2, avx512, amx",
        value(&Options::isa, "NAME")},
-      {"--arithmetic", kComputes, "What products are computed in: auto (bf16 on amx, else int8), int8, bf16, f32",
+      {"--arithmetic", kComputes | kInspects,
+       "What products are computed in: auto (bf16 on amx, else int8), int8, bf16, f32",
        value(&Options::arithmetic, "NAME")},
       {"-c,--ctx-size,--context", kPlans,
        "Context to plan for, in tokens (default 2048, or what the model was trained for if that is less)",
        number(&Options::context_tokens, 1, 1 << 24)},
       {"--kv-format", kServesOrTests,
-       "How K and V are stored; auto: q8; auto, k8v4 and q4 keep K in bf16 in layers with a K bias",
+       "How K and V are stored; auto: as probed (pagoda inspect --probe), else q8; auto, k8v4 and q4 keep K in bf16 in "
+       "layers with a K bias",
        choice(&Options::kv_format, {"auto", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"})},
       {"--kv-format", kPlans, "Format that tables, bounds and costs are of; auto is what the engine takes",
        choice(&Options::kv_format, {"auto", "f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"})},
@@ -231,6 +236,16 @@ const std::vector<OptionSpec>& option_table() {
        value(&Options::ids_file, "FILE")},
       {"--top-logits", kEvals, "Also print the N largest logits of the last position",
        number(&Options::top_logits, 0, 1 << 20)},
+      {"--compare-kv", kEvals,
+       "Run the text in these KV formats beside bf16 and print what each costs and saves, as q8,k8v4; in windows of "
+       "--ctx-size tokens (default 2048)",
+       value(&Options::compare_kv, "LIST")},
+      {"-n,--max-tokens", kEvals, "Evaluate the first N tokens of a longer text (default: all)",
+       number(&Options::max_tokens, 1, 1 << 24)},
+      {"--probe", kInspects,
+       "Measure which KV formats this model bears, layer by layer, and keep the result for --kv-format auto: some "
+       "minutes",
+       flag(&Options::probe)},
       {"--work", kBenches,
        "What to measure, by name: prefillN, decode, decodeN, batchN, sharedN (N as 512 or 2k), accuracy (default: all "
        "of a standard list that the context holds)",
@@ -450,6 +465,7 @@ Result<engine::EngineConfig> engine_config(const Options& options) {
   TRY_ASSIGN(std::filesystem::path path, find_model(options.model));
   TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
   config.model_path = std::move(path);
+  engine::apply_probe(probe_folder(), config);
   return config;
 }
 

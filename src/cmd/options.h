@@ -68,6 +68,7 @@ struct Options {
   std::string bos = "auto";
   bool parse_special = false;
   int top_logits = 0;
+  std::string compare_kv;  // formats; empty: no comparison
 
   // bench
   std::string json_file;     // "-": standard output
@@ -83,6 +84,9 @@ struct Options {
   float ops = 0;        // 10^9/s; 0: measured
   bool measure = false;
   bool verify = false;
+
+  // inspect
+  bool probe = false;
 
   // doctor
   bool machine = false;

@@ -6,6 +6,7 @@
 #include "cmd/model_path.h"
 #include "cmd/plan_text.h"
 #include "cmd/progress.h"
+#include "engine/kv_probe.h"
 #include "engine/memory_room.h"
 #include "tools/planner_json.h"
 
@@ -106,6 +107,13 @@ Status check_runs(const Options& options, const Source& source) {
   return {};
 }
 
+// What "auto" is on this model here.
+std::string probed_auto(engine::EngineConfig config) {
+  config.kv_format = "auto";
+  engine::apply_probe(probe_folder(), config);
+  return config.kv_format;
+}
+
 // Verified first: what is measured later leaves memory behind.
 Result<PlanReport> report_of(const Options& options) {
   TRY_ASSIGN(Source source, source_of(options));
@@ -115,7 +123,11 @@ Result<PlanReport> report_of(const Options& options) {
   PlanReport report;
   ProgressBar bar;
   const tools::PlanProgress progress = [&](double done, std::string_view what) { bar.show(done, what); };
-  if (source.path) config.model_path = *source.path;
+  if (source.path) {
+    config.model_path = *source.path;
+    source.model.auto_format = probed_auto(config);
+    if (config.kv_format == "auto") config.kv_format = source.model.auto_format;
+  }
   if (options.verify) {
     TRY_ASSIGN(const Plan plan, tools::make_plan(source.model, request));
     TRY_ASSIGN(report.verified, tools::verify_plan(config, plan, progress));

@@ -43,7 +43,7 @@ class CpuExecutor final : public Executor {
         std::memset(to, 0, bytes);
         break;
       case kv::BlockOpKind::kCopy:
-        kv::copy_tokens(instances_[model.value].model->groups()[op.group.value].layout, op.n_tokens,
+        kv::copy_tokens(instances_[model.value].plan.groups[op.group.value].layout, op.n_tokens,
                         store_.address(model, op.group, op.source), to);
         break;
     }
@@ -85,14 +85,14 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> make_cpu_executor(std::vector<const models::Model*> models, BlockStore& store,
+Result<std::unique_ptr<Executor>> make_cpu_executor(std::span<const ExecutedModel> models, BlockStore& store,
                                                     ThreadPool& pool, const kernels::KernelTable& kernels,
                                                     kernels::Arithmetic arithmetic, ExecutorLimits limits) {
   const models::StepLimits step{limits.max_rows, limits.max_samples, limits.max_context, pool.n_workers()};
   std::vector<Instance> instances;
-  for (const models::Model* model : models) {
+  for (const auto& [model, groups] : models) {
     TRY_ASSIGN(models::Workspace workspace, models::Workspace::make(model->config(), step));
-    instances.push_back({model, models::ForwardPlan(model->config(), model->groups(), step), std::move(workspace)});
+    instances.push_back({model, models::ForwardPlan(model->config(), groups, step), std::move(workspace)});
   }
   return std::make_unique<CpuExecutor>(std::move(instances), store, pool, kernels, arithmetic);
 }

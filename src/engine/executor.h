@@ -37,8 +37,14 @@ struct ExecutorLimits {
   int max_context = 0;  // tokens of one sequence; longer ones are computed too, but split less
 };
 
+// Weights, and how their K and V are stored: one model may be run in several KV formats.
+struct ExecutedModel {
+  const models::Model* model = nullptr;
+  std::span<const models::AttentionGroup> groups;
+};
+
 // Runs on this machine's cores. `models`: by ModelId; they, the store and the pool must outlive it.
-Result<std::unique_ptr<Executor>> make_cpu_executor(std::vector<const models::Model*> models, BlockStore& store,
+Result<std::unique_ptr<Executor>> make_cpu_executor(std::span<const ExecutedModel> models, BlockStore& store,
                                                     ThreadPool& pool, const kernels::KernelTable& kernels,
                                                     kernels::Arithmetic arithmetic, ExecutorLimits limits);
 

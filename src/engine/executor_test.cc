@@ -69,8 +69,9 @@ class World {
     auto& executor = executors_[n_threads];
     const ExecutorLimits limits{kMaxRows, 64, 4096};
     if (!executor) {
-      executor = std::move(*make_cpu_executor({model_.get()}, *store_, pool(n_threads),
-                                              kernels::kernel_table(kernels::best_isa()), arithmetic_, limits));
+      executor = std::move(*make_cpu_executor(std::array{ExecutedModel{model_.get(), model_->groups()}}, *store_,
+                                              pool(n_threads), kernels::kernel_table(kernels::best_isa()), arithmetic_,
+                                              limits));
     }
     return *executor;
   }

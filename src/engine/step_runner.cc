@@ -1,6 +1,7 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "base/cpu.h"
@@ -27,6 +28,33 @@ Result<std::unique_ptr<StepRunner>> StepRunner::create(const EngineConfig& confi
   return runner;
 }
 
+Result<std::unique_ptr<StepRunner>> StepRunner::create_beside(const StepRunner& loaded, const EngineConfig& config,
+                                                              const Clock& clock, const kernels::KernelTable& kernels) {
+  std::unique_ptr<StepRunner> runner(new StepRunner(clock, [] {}));
+  runner->kernels_ = &kernels;
+  runner->threads_ = loaded.threads_;
+  runner->model_ = loaded.model_;
+  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  TRY(runner->fit_to_memory(gguf, config));
+  TRY_ASSIGN(runner->groups_, models::plan_groups(gguf, loaded.model_->config(), runner->fit_.kv_format));
+  runner->root_ = model_root(gguf, runner->groups_, config.arithmetic);
+  TRY(runner->make_cache(config));
+  return runner;
+}
+
+size_t StepRunner::kv_bytes_per_token() const {
+  size_t bytes = 0;
+  for (const models::AttentionGroup& group : groups_) bytes += group.layout.bytes_per_token();
+  return bytes;
+}
+
+Status StepRunner::fit_to_memory(const weights::Gguf& gguf, const EngineConfig& config) {
+  TRY_ASSIGN(const FitModel model, fit_model(gguf, config.kv_format));
+  TRY_ASSIGN(fit_, fit_memory(model, config, memory_limit(config), available_memory_bytes()));
+  if (!fit_.is_enough) return fail(fit_.error());
+  return {};
+}
+
 Status StepRunner::load(const EngineConfig& config) {
   kernels::set_float_mode();
   kernels_ = &kernels::kernel_table(config.isa);
@@ -43,12 +71,10 @@ Status StepRunner::load(const EngineConfig& config) {
   for (size_t part = 1; stamp && part < gguf.n_parts(); ++part) {
     TRY_ASSIGN(files_.emplace_back(), stamp_file(gguf.part_name(part)));
   }
-  TRY_ASSIGN(const FitModel fit_of, fit_model(gguf, config.kv_format));
-  const std::optional<MemoryLimit> limit = memory_limit(config);
-  TRY_ASSIGN(fit_, fit_memory(fit_of, config, limit, available_memory_bytes()));
-  if (!fit_.is_enough) return fail(fit_.error());
+  TRY(fit_to_memory(gguf, config));
   TRY_ASSIGN(model_, models::load_model(gguf, fit_.kv_format, *threads_));
-  root_ = model_root(gguf, model_->groups(), config.arithmetic);
+  groups_ = model_->groups();
+  root_ = model_root(gguf, groups_, config.arithmetic);
   LOG_INFO("loaded {}: {} weights of {:.1f} MiB, {} arithmetic on {}, {} threads, {} ms", gguf.name(),
            to_string(model_->config().architecture), static_cast<double>(model_->weight_bytes()) / kMiB,
            kernels::to_string(config.arithmetic), kernels::to_string(config.isa), n_threads,
@@ -64,7 +90,7 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   }
   std::vector<size_t> block_bytes;
   std::vector<kv::GroupSpec> groups;
-  for (const models::AttentionGroup& group : model_->groups()) {
+  for (const models::AttentionGroup& group : groups_) {
     block_bytes.push_back(group.layout.block_bytes);
     groups.push_back({group.layout.block_bytes, group.window});
   }
@@ -74,23 +100,18 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   std::optional<kv::PrefixConfig> prefix = make_prefixes(config);
   TRY(make_tiers(config, prefix));
   cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups, prefix);
-  if (tiers_) tiers_->use(model_id(), files_, model_->groups(), config.arithmetic);
+  if (tiers_) tiers_->use(model_id(), files_, groups_, config.arithmetic);
   if (cache_->capacity_tokens() < fit_.least_context_tokens) return fail(too_little_kv());
   context_tokens_ = std::min(fit_.context_tokens, static_cast<int>(cache_->capacity_tokens()));
   const ExecutorLimits limits{fit_.schedule.max_step_rows(), fit_.schedule.max_step_logits(), context_tokens_};
-  TRY_ASSIGN(executor_, make_cpu_executor({model_.get()}, *store_, *threads_, *kernels_, config.arithmetic, limits));
+  TRY_ASSIGN(executor_, make_cpu_executor(std::array{ExecutedModel{model_.get(), groups_}}, *store_, *threads_,
+                                          *kernels_, config.arithmetic, limits));
   scheduler_ = std::make_unique<sched::Scheduler>(fit_.schedule, clock_, policy_);
   scheduler_->add_model(*cache_);
-  LOG_INFO(
-      "KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({}: {})",
-      static_cast<double>(fit_.kv_bytes) / kMiB, context_tokens_, trained,
-      context_tokens_ < fit_.wanted_tokens ? " (what the memory holds)" : "",
-      [&] {
-        size_t bytes = 0;
-        for (const models::AttentionGroup& group : model_->groups()) bytes += group.layout.bytes_per_token();
-        return bytes;
-      }(),
-      fit_.kv_format, models::describe_formats(model_->groups()));
+  LOG_INFO("KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})",
+           static_cast<double>(fit_.kv_bytes) / kMiB, context_tokens_, trained,
+           context_tokens_ < fit_.wanted_tokens ? " (what the memory holds)" : "", kv_bytes_per_token(),
+           models::format_table(groups_));
   LOG_INFO("{}", fit_.statement());
   if (fit_.limit) LOG_INFO("{}", fit_.choice());
   return {};
@@ -98,7 +119,7 @@ Status StepRunner::make_cache(const EngineConfig& config) {
 
 Error StepRunner::too_little_kv() const {
   const auto bytes = [&](int n_tokens) {
-    return least_budget_bytes(model_->groups(), n_tokens, fit_.schedule.step_tokens, fit_.extent_bytes);
+    return least_budget_bytes(groups_, n_tokens, fit_.schedule.step_tokens, fit_.extent_bytes);
   };
   return {ErrorCode::kResourceExhausted,
           fmt::format("--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one "
@@ -112,14 +133,11 @@ std::optional<kv::PrefixConfig> StepRunner::make_prefixes(const EngineConfig& co
   if (!has_prefixes(config)) return std::nullopt;
   std::random_device entropy;
   prefixes_ = std::make_unique<kv::PrefixIndex>(*pool_, uint64_t{entropy()} << 32 | entropy());
-  size_t bytes_per_token = 0, least_bytes = ~size_t{0};
-  for (const models::AttentionGroup& group : model_->groups()) {
-    bytes_per_token += group.layout.bytes_per_token();
-    least_bytes = std::min(least_bytes, group.layout.block_bytes);
-  }
+  size_t least_bytes = ~size_t{0};
+  for (const models::AttentionGroup& group : groups_) least_bytes = std::min(least_bytes, group.layout.block_bytes);
   if (config.explain == Explain::kOn)
     reuse_ = std::make_unique<kv::ReuseDistance>(pool_->stats().budget_bytes, least_bytes);
-  const double cost = static_cast<double>(model_->weight_bytes()) / static_cast<double>(bytes_per_token);
+  const double cost = static_cast<double>(model_->weight_bytes()) / static_cast<double>(kv_bytes_per_token());
   return kv::PrefixConfig{
       .index = prefixes_.get(), .clock = &clock_, .fingerprint = root_, .cost_per_byte = cost, .reuse = reuse_.get()};
 }
@@ -143,7 +161,7 @@ Status StepRunner::make_tiers(const EngineConfig& config, std::optional<kv::Pref
   if (!has_tiers(config)) return {};
   const KvTiers::Memory memory{*pool_, *prefixes_, *store_, clock_};
   TRY_ASSIGN(tiers_,
-             KvTiers::open(config.tiers, {model_->groups(), fit_.staging_bytes, fit_.most_disk_bytes}, memory, wake_));
+             KvTiers::open(config.tiers, {groups_, fit_.staging_bytes, fit_.most_disk_bytes}, memory, wake_));
   prefix->tiering = &tiers_->tiering();
   return {};
 }
@@ -162,7 +180,7 @@ bool StepRunner::step(LogitsReader& reader) {
   scheduler_->next_step(plan_);
   if (plan_.empty()) return false;
   const weights::ModelConfig& config = model_->config();
-  const models::Batch& batch = builder_.build(plan_, *scheduler_, model_->groups(), config.n_heads / config.n_kv_heads,
+  const models::Batch& batch = builder_.build(plan_, *scheduler_, groups_, config.n_heads / config.n_kv_heads,
                                               [&](sched::SeqId seq) { return reader.mode_of(seq); });
   reader.begin(plan_, begin_us);
   const int64_t planned_us = clock_.now_us();

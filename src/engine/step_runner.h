@@ -41,6 +41,10 @@ class StepRunner {
   // Loads the model and sizes its cache (memory_fit.h). `wake`: by the tiers' threads, when step() may do something again.
   static Result<std::unique_ptr<StepRunner>> create(
       const EngineConfig& config, const Clock& clock, std::function<void()> wake = [] {});
+  // The same model beside `loaded`, on its weights and threads, with a cache of its own: config differs in KV format, arithmetic, context or
+  // budget only. `kernels` outlives it. Of the two, one steps at a time, from the same thread; either may go first.
+  static Result<std::unique_ptr<StepRunner>> create_beside(const StepRunner& loaded, const EngineConfig& config,
+                                                           const Clock& clock, const kernels::KernelTable& kernels);
 
   // Plans, computes and commits one step; false if there was nothing to compute. plan() then says what was planned, preempted and ended.
   bool step(LogitsReader& reader);
@@ -59,6 +63,10 @@ class StepRunner {
   kv::Account account() const;
   kv::BlockMapPage block_map_page(uint64_t page) const;
   const models::Model& model() const { return *model_; }
+  // How K and V are stored: this, and not the model's own, where it was made beside another.
+  std::span<const models::AttentionGroup> groups() const { return groups_; }
+  size_t kv_bytes_per_token() const;
+  ThreadPool& threads() { return *threads_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
   const MemoryFit& fit() const { return fit_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
@@ -67,6 +75,7 @@ class StepRunner {
  private:
   StepRunner(const Clock& clock, std::function<void()> wake) : clock_(clock), wake_(std::move(wake)) {}
   Status load(const EngineConfig& config);
+  Status fit_to_memory(const weights::Gguf& gguf, const EngineConfig& config);
   Status make_cache(const EngineConfig& config);
   Error too_little_kv() const;
   std::optional<kv::PrefixConfig> make_prefixes(const EngineConfig& config);
@@ -75,9 +84,10 @@ class StepRunner {
   const Clock& clock_;
   std::function<void()> wake_;
   const kernels::KernelTable* kernels_ = nullptr;
-  std::unique_ptr<ThreadPool> threads_;
+  std::shared_ptr<ThreadPool> threads_;
   MemoryFit fit_;
-  std::unique_ptr<models::Model> model_;
+  std::shared_ptr<const models::Model> model_;
+  std::vector<models::AttentionGroup> groups_;
   Hash128 root_;                  // model_root.h
   std::vector<FileStamp> files_;  // the model's, where tiers need them
   std::unique_ptr<kv::BlockPool> pool_;

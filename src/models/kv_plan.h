@@ -15,10 +15,15 @@
 namespace pagoda::models {
 
 // What each layer stores; k_bias[layer] is 1 where the layer has a K bias.
-// `format`: "bf16", "q8", "k16v8" and "k16v4" are that in every layer; "auto" is q8, "k8v4" and "q4" are as they say, but K is bf16 in
-// layers with a K bias (its outliers cost integers too much; Qwen2.5).
-// Errors: kInvalidArgument for another name, listing these.
+// `format`: one of every layer: "bf16", "q8", "k16v8", "k8v16", "k16v4"; "auto", which is q8, and "k8v4" and "q4", all but K in bf16 in
+// layers with a K bias (its outliers cost integers too much; Qwen2.5); or a table of all layers in order, as "k16v8*2,q8*21,k16v8", which
+// is taken as it stands.   Errors: kInvalidArgument for another name, listing these, or a table of another number of layers.
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias);
+
+// The reverse: one name where all layers store the same and the name means that of every model, else the table.
+std::string format_table(std::span<const kv::LayerFormat> formats);
+// Of a model's groups, by layer.
+std::string format_table(std::span<const AttentionGroup> groups);
 
 // What may be tried in turn where memory is short, the best first: `format` alone, or for "auto" all that a quality gate lets through.
 std::vector<std::string> fitting_formats(std::string_view format);
@@ -27,9 +32,6 @@ std::vector<uint8_t> k_bias_layers(const weights::Gguf& gguf, const weights::Mod
 
 // One group of global layers and, for models with a sliding window, one of local layers; layer i stores formats[i].
 std::vector<AttentionGroup> group_layers(const weights::ModelConfig& config, std::span<const kv::LayerFormat> formats);
-
-// Which layers store what, in a few words: "q8", or "k16v8 in layers 0-3, q8 in layers 4-23".
-std::string describe_formats(std::span<const AttentionGroup> groups);
 
 // The first three for a file.
 Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config,

@@ -27,20 +27,41 @@ TEST(KvPlan, LayersWithAKBiasKeepKInBf16UnlessNamed) {
 TEST(KvPlan, AnotherNameSaysWhichThereAre) {
   const auto formats = layer_formats("q3", std::vector<uint8_t>{0});
   ASSERT_FALSE(formats);
-  EXPECT_THAT(formats.error().message, testing::HasSubstr("auto, bf16, k16v8, q8, k16v4, k8v4, q4"));
+  EXPECT_THAT(formats.error().message, testing::HasSubstr("auto, bf16, k16v8, k8v16, q8, k16v4, k8v4, q4"));
 }
 
-TEST(KvPlan, DescribesRunsOfLayers) {
+TEST(KvPlan, TablesNameEveryLayersFormat) {
+  const std::vector<uint8_t> k_bias(4);
+  const auto table = [&](std::string_view text) { return layer_formats(text, k_bias); };
+  const std::vector mixed{kK16V8, kQ8, kQ8, kK16V8};
+  EXPECT_EQ(table("k16v8,q8*2,k16v8"), mixed);
+  EXPECT_EQ(table("k16v8,q8,q8,k16v8"), mixed);
+  EXPECT_EQ(format_table(mixed), "k16v8,q8*2,k16v8");
+  EXPECT_EQ(table("q8*4"), std::vector(4, kQ8));
+  EXPECT_EQ(format_table(std::vector(4, kQ8)), "q8");
+  EXPECT_EQ(table("q8"), std::vector(4, kQ8));
+  for (const char* wrong : {"q8*3", "q8*5", "q8,", ",q8*4", "q8*0,q8*4", "q8*-1,q8*5", "q8*4x", "auto*4", "q8*,q8*3",
+                            "q8*99999999999999999999"})
+    EXPECT_FALSE(table(wrong)) << wrong;
+  EXPECT_THAT(table("q8*3").error().message, testing::HasSubstr("3 layers; the model has 4"));
+}
+
+TEST(KvPlan, TablesOfGroupsAreByLayer) {
   weights::ModelConfig config;
   config.n_layers = 4;
   config.n_kv_heads = 1;
   config.head_dim = 32;
-  EXPECT_EQ(describe_formats(group_layers(config, std::vector<LayerFormat>(4, kQ8))), "q8");
   config.sliding_window = 64;
   config.local_layers = {1, 0, 1, 0};
   const std::vector<LayerFormat> formats{kK16V8, kQ8, kQ8, kK16V8};
-  EXPECT_EQ(describe_formats(group_layers(config, formats)),
-            "k16v8 in layers 0-0, q8 in layers 1-2, k16v8 in layers 3-3");
+  EXPECT_EQ(format_table(group_layers(config, formats)), "k16v8,q8*2,k16v8");
+}
+
+// A name that spares biased layers is no name for a table that does not.
+TEST(KvPlan, TablesReadAsTheyWereWritten) {
+  const std::vector<LayerFormat> q4(2, LayerFormat{KvType::kInt4, KvType::kInt4});
+  EXPECT_EQ(format_table(q4), "q4*2");
+  EXPECT_EQ(layer_formats(format_table(q4), std::vector<uint8_t>{1, 0}), q4);
 }
 
 }  // namespace

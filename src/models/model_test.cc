@@ -115,6 +115,7 @@ TEST(ModelTest, LayersWithAKeyBiasKeepKInBf16) {
   EXPECT_EQ(bytes("q8"), 2u * (18 + 18));  // heads of 16 and an f16 scale, K and V
   EXPECT_EQ(bytes("auto"), 2u * (32 + 18));
   EXPECT_EQ(bytes("bf16"), 2u * (32 + 32));
+  EXPECT_EQ(bytes("k8v16"), 2u * (18 + 32));
   EXPECT_EQ(bytes("q4"), bytes("k16v4"));
   EXPECT_THAT(load(spec, "q3").error, HasSubstr("k8v4, q4"));
 }

@@ -22,7 +22,7 @@ std::string_view stored_name(std::string_view format) { return format == "f16" ?
 
 // What is stored otherwise than the name says.
 std::string note_of(std::string_view format, std::span<const AttentionGroup> groups) {
-  const std::string stored = models::describe_formats(groups);
+  const std::string stored = models::format_table(groups);
   return stored == format ? "" : format == "auto" ? stored : "as " + stored;
 }
 
@@ -222,7 +222,8 @@ PlannedModel planned_model(const PublicShape& shape, tensor::DType weight_type) 
 }
 
 Result<std::vector<AttentionGroup>> groups_of(const PlannedModel& model, std::string_view format) {
-  TRY_ASSIGN(const std::vector<kv::LayerFormat> formats, models::layer_formats(stored_name(format), model.k_bias));
+  const std::string_view stored = format == "auto" ? std::string_view(model.auto_format) : stored_name(format);
+  TRY_ASSIGN(const std::vector<kv::LayerFormat> formats, models::layer_formats(stored, model.k_bias));
   return models::group_layers(model.config, formats);
 }
 

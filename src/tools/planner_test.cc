@@ -194,5 +194,16 @@ TEST(Planner, AFilesPlanIsTheEnginesOwn) {
   }
 }
 
+TEST(Planner, AutoIsWhatWasProbed) {
+  const auto gguf = weights::Gguf::open(engine::tiny_model("tiny-qwen2"));
+  ASSERT_TRUE(gguf);
+  PlannedModel model = *planned_model(*gguf);
+  const auto bytes = [&] { return groups_of(model, "auto")->front().layout.bytes_per_token(); };
+  const size_t by_rule = bytes();  // K of every layer in bf16
+  model.auto_format = "k16v8,q8*3";
+  EXPECT_LT(bytes(), by_rule);
+  EXPECT_GT(bytes(), groups_of(model, "q8")->front().layout.bytes_per_token());
+}
+
 }  // namespace
 }  // namespace pagoda::tools

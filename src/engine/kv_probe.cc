@@ -1,0 +1,179 @@
+#include "engine/kv_probe.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+#include "base/log.h"
+#include "engine/model_root.h"
+#include "models/kv_plan.h"
+
+namespace pagoda::engine {
+namespace {
+
+constexpr std::string_view kHead = "pagoda KV probe 1";
+constexpr std::string_view kSum = "xxh3 ";
+constexpr size_t kMostBytes = 64 << 10;
+
+std::string hex_of(const Hash128& key) { return to_hex(key.high) + to_hex(key.low); }
+
+std::filesystem::path path_of(const std::filesystem::path& folder, const Hash128& key) {
+  return folder / (hex_of(key) + ".txt");
+}
+
+std::string sum_of(std::string_view text) { return to_hex(xxh3_64(std::as_bytes(std::span(text)))); }
+
+template <typename T>
+bool read_number(std::string_view& text, T& value) {
+  const size_t begin = std::min(text.find_first_not_of(' '), text.size());
+  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), value);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+std::string_view take_word(std::string_view& text) {
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(std::min(word.size() + 1, text.size()));
+  return word;
+}
+
+bool read_line(std::string_view line, KvProbe& probe) {
+  const std::string_view word = take_word(line);
+  if (word == "tokens") return read_number(line, probe.n_tokens) && line.empty();
+  if (word == "unix") return read_number(line, probe.unix_s) && line.empty();
+  if (word == "auto") {
+    probe.table = line;
+    return !line.empty();
+  }
+  if (word != "format") return false;
+  KvVerdict verdict{.format = std::string(take_word(line)), .distance = {}};
+  KvDistance& d = verdict.distance;
+  if (!read_number(line, d.delta_ppl) || !read_number(line, d.mean_kl) || !read_number(line, d.same_top)) return false;
+  probe.verdicts.push_back(std::move(verdict));
+  return line.empty();
+}
+
+// A format of every layer, or a table of as many layers as there are.
+bool is_of_model(std::string_view format, const weights::Gguf& gguf, const weights::ModelConfig& config) {
+  return models::layer_formats(format, models::k_bias_layers(gguf, config)).has_value();
+}
+
+void apply_to_auto(const KvProbe& probe, EngineConfig& config) {
+  const KvVerdict* verdict = probe.find(probe.table);
+  if (verdict == nullptr || !passes(verdict->distance)) {
+    LOG_WARN("KV format auto: the probe's {} failed the quality gate, and is refused: K and V are kept in bf16",
+             probe.table);
+    config.kv_format = "bf16";
+    return;
+  }
+  LOG_INFO("KV format auto: {} (probed on {} tokens: {})", probe.table, probe.n_tokens, to_string(verdict->distance));
+  config.kv_format = probe.table;
+}
+
+}  // namespace
+
+KvDistance beyond(const KvDistance& distance, const KvDistance& noise) {
+  return {.delta_ppl = distance.delta_ppl,
+          .mean_kl = distance.mean_kl - noise.mean_kl,
+          .same_top = distance.same_top + (1 - noise.same_top)};
+}
+
+bool passes(const KvDistance& distance, const KvGate& gate) {
+  return distance.delta_ppl <= gate.delta_ppl && distance.mean_kl <= gate.mean_kl && distance.same_top >= gate.same_top;
+}
+
+std::string to_string(const KvDistance& distance) {
+  return fmt::format("perplexity {:+.2f} %, mean KL {:.5f}, same top token {:.1f} %", distance.delta_ppl * 100,
+                     distance.mean_kl, distance.same_top * 100);
+}
+
+const KvVerdict* KvProbe::find(std::string_view format) const {
+  const auto at = std::ranges::find(verdicts, format, &KvVerdict::format);
+  return at == verdicts.end() ? nullptr : &*at;
+}
+
+Result<Hash128> probe_key(const weights::Gguf& gguf, kernels::Arithmetic arithmetic) {
+  TRY_ASSIGN(const weights::ModelConfig config, weights::read_model_config(gguf));
+  TRY_ASSIGN(const auto groups, models::plan_groups(gguf, config, "bf16"));
+  return model_root(gguf, groups, arithmetic);
+}
+
+std::string probe_text(const Hash128& key, const KvProbe& probe) {
+  std::string text = fmt::format("{}\nkey {}\nunix {}\ntokens {}\nauto {}\n", kHead, hex_of(key), probe.unix_s,
+                                 probe.n_tokens, probe.table);
+  for (const auto& [format, distance] : probe.verdicts) {
+    text += fmt::format("format {} {} {} {}\n", format, distance.delta_ppl, distance.mean_kl, distance.same_top);
+  }
+  return text + fmt::format("{}{}\n", kSum, sum_of(text));
+}
+
+std::optional<KvProbe> parse_probe(std::string_view text, const Hash128& key) {
+  const size_t end = text.rfind(kSum);
+  if (end == std::string_view::npos) return std::nullopt;
+  std::string_view rest = text.substr(0, end);
+  if (text.substr(end) != fmt::format("{}{}\n", kSum, sum_of(rest))) return std::nullopt;
+  const std::string head = fmt::format("{}\nkey {}\n", kHead, hex_of(key));
+  if (!rest.starts_with(head)) return std::nullopt;
+  KvProbe probe;
+  for (rest.remove_prefix(head.size()); !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    if (line.size() == rest.size() || !read_line(line, probe)) return std::nullopt;
+    rest.remove_prefix(line.size() + 1);
+  }
+  if (probe.table.empty()) return std::nullopt;
+  return probe;
+}
+
+Status write_probe(const std::filesystem::path& folder, const Hash128& key, const KvProbe& probe) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::filesystem::path path = path_of(folder, key);
+  const std::filesystem::path part = fmt::format("{}.{}.new", path.string(), ::getpid());
+  {
+    std::ofstream out(part, std::ios::binary | std::ios::trunc);
+    out << probe_text(key, probe);
+    if (!out.flush()) {
+      std::filesystem::remove(part, error);
+      return fail(ErrorCode::kIo, "cannot write {}", part.string());
+    }
+  }
+  std::filesystem::rename(part, path, error);
+  if (error) return fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), error.message());
+  return {};
+}
+
+std::optional<KvProbe> read_probe(const std::filesystem::path& folder, const Hash128& key) {
+  const std::filesystem::path path = path_of(folder, key);
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return std::nullopt;
+  std::string text(kMostBytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  std::optional<KvProbe> probe = parse_probe(text, key);
+  if (!probe)
+    LOG_WARN("{} is damaged or of something else, and is not used: pagoda inspect --probe renews it", path.string());
+  return probe;
+}
+
+void apply_probe(const std::filesystem::path& folder, EngineConfig& config) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return;
+  const auto gguf = weights::Gguf::open(config.model_path);
+  if (!gguf) return;  // loading says why
+  const auto model = weights::read_model_config(*gguf);
+  const auto key = probe_key(*gguf, config.arithmetic);
+  if (!model || !key) return;
+  const std::optional<KvProbe> probe = read_probe(folder, *key);
+  if (!probe || !is_of_model(probe->table, *gguf, *model)) return;
+  if (config.kv_format == "auto") return apply_to_auto(*probe, config);
+  const KvVerdict* verdict = probe->find(config.kv_format);
+  if (verdict == nullptr || passes(verdict->distance)) return;
+  LOG_WARN("--kv-format {} failed the quality gate on this model when it was probed: {}", config.kv_format,
+           to_string(verdict->distance));
+}
+
+}  // namespace pagoda::engine

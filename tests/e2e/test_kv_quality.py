@@ -1,0 +1,80 @@
+"""`eval --compare-kv` and `inspect --probe`: the tables and JSON, what `--kv-format auto` makes of a probe, and wrong usage."""
+
+import json
+
+import pytest
+from pagoda_process import error_of, stdout_of
+
+
+@pytest.fixture
+def ids(tmp_path):
+    path = tmp_path / "ids"
+    path.write_text(" ".join(str(10 + i * i % 240) for i in range(600)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def qwen(tiny_models):
+    return tiny_models["tiny-qwen2"]
+
+
+def test_compare_kv(pagoda, qwen, ids):
+    command = ["eval", qwen, "--compare-kv", "bf16,q8,auto", "--ids", ids, "-c", 256]
+    report = json.loads(stdout_of(pagoda.run(*command, "--json")))
+    assert (report["windows"], report["window_tokens"], report["decode_context_tokens"]) == (2, 256, 256)
+    bf16, q8, auto = report["formats"]
+    assert [bf16["format"], q8["format"], auto["format"]] == ["bf16", "q8", "auto"]
+    assert bf16["mean_kl"] == 0 and bf16["same_top"] == 1 and bf16["delta_ppl"] == 0
+    assert 0 < auto["mean_kl"] < q8["mean_kl"] <= q8["kl_99_9"]
+    assert bf16["bytes_per_token"] > auto["bytes_per_token"] > q8["bytes_per_token"]
+    assert all(f["tokens"] == 510 and f["decode_tokens_per_s"] > 0 for f in report["formats"])
+    assert report["chunks_change_bits"] is False
+    assert report["noise"]["mean_kl"] > 0 and report["yardstick"]["arithmetic"] == "f32"
+    table = stdout_of(pagoda.run(*command))
+    for word in ("change of PPL", "99.9 % KL", "same top token", "noise", "in f32", "gives the same bits"):
+        assert word in table
+
+
+def test_first_tokens_only(pagoda, qwen, ids):
+    report = json.loads(stdout_of(pagoda.run("eval", qwen, "--ids", ids, "-n", 100)))
+    assert report["tokens"] == 100
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--compare-kv", "q8,q3"], 'unknown KV format "q3"'),
+        (["--compare-kv", "q8,,bf16"], 'unknown KV format ""'),
+        (["--compare-kv", "q8"], "600 tokens, and a window takes 1024"),
+        (["--compare-kv", ",".join(f"q{i}" for i in range(9))], "9 formats beside bf16"),
+    ],
+)
+def test_wrong_usage(pagoda, qwen, ids, options, message):
+    assert message in error_of(pagoda.run("eval", qwen, "--ids", ids, *options), 2)
+
+
+def test_probe_is_kept_and_used(pagoda, qwen, ids, tmp_path):
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}
+
+    def run(*arguments):
+        return pagoda.run(*arguments, env=env)
+
+    before = json.loads(stdout_of(run("inspect", qwen, "--json")))["kv_format"]
+    assert before == {"auto": "k16v8", "arithmetic": before["arithmetic"], "probed": False, "formats": []}
+    after = json.loads(stdout_of(run("inspect", qwen, "--probe", "--json")))["kv_format"]
+    assert after["probed"] and after["auto"] in [f["format"] for f in after["formats"] if f["passes"]]
+    assert f"auto: {after['auto']} in" in stdout_of(run("inspect", qwen))
+
+    done = run("eval", qwen, "--ids", ids, "-c", 1024, "-v")
+    assert done.returncode == 0 and f"KV format auto: {after['auto']} (probed" in done.stderr
+    assert json.loads(done.stdout) == json.loads(stdout_of(pagoda.run("eval", qwen, "--ids", ids, "--kv-format", "auto", env=env)))
+    forced = run("eval", qwen, "--ids", ids, "--kv-format", "bf16", "-v")
+    assert "(bf16)" in forced.stderr and "quality gate" not in forced.stderr
+
+    (probe,) = (tmp_path / "cache/pagoda/kv-probes").iterdir()
+    text = probe.read_text()
+    probe.write_text(text.replace("tokens 4", "tokens 5"))
+    damaged = run("eval", qwen, "--ids", ids)
+    assert damaged.returncode == 0 and "is damaged or of something else" in damaged.stderr
+    probe.write_bytes(b"")
+    assert not json.loads(stdout_of(run("inspect", qwen, "--json")))["kv_format"]["probed"]
