@@ -18,6 +18,8 @@ std::string_view to_string(ErrorCode code) {
       return "overloaded";
     case ErrorCode::kUnavailable:
       return "unavailable";
+    case ErrorCode::kConflict:
+      return "conflict";
     case ErrorCode::kCancelled:
       return "cancelled";
     case ErrorCode::kResourceExhausted:

@@ -18,6 +18,7 @@ enum class ErrorCode {
   kContextExceeded,    // prompt longer than the context: the message holds both numbers
   kOverloaded,         // queue full: try again later
   kUnavailable,        // starting, draining or stopped
+  kConflict,           // what is there stands against it: the message names it, or the limit
   kCancelled,          // the client went away or asked to stop
   kResourceExhausted,  // memory, disk or descriptors ran out
   kIo,                 // the operating system said no

@@ -38,12 +38,7 @@ void Tiering::set_identity(ModelId model, const Sha256& identity) { models_.at(m
 TierKey Tiering::root_key(ModelId model, const CacheNamespace& cache_namespace) const {
   const std::optional<Sha256>& identity = models_.at(model).identity;
   CHECK(identity);
-  std::array<std::byte, sizeof(Sha256) + 16> root;
-  std::byte* at = std::ranges::copy(*identity, root.data()).out;
-  for (const uint64_t word : cache_namespace.bits) {
-    for (int shift = 0; shift < 64; shift += 8) *at++ = static_cast<std::byte>(word >> shift);
-  }
-  return tier_root(root);
+  return tier_root(*identity, cache_namespace);
 }
 
 void Tiering::store(ModelId model, const TierObject& object, BlockId block) {
@@ -53,8 +48,15 @@ void Tiering::store(ModelId model, const TierObject& object, BlockId block) {
   publish();
 }
 
-void Tiering::store_again(ModelId model, const TierObject& object, BlockId block) {
-  put_where(model, object, block, [](Presence p) { return p == Presence::kNo; });
+bool Tiering::store_again(ModelId model, const TierObject& object, BlockId block) {
+  return put_where(model, object, block, [](Presence p) { return p == Presence::kNo; }) != Outcome::kRefused;
+}
+
+std::optional<size_t> Tiering::find(const TierObject& object) const {
+  for (size_t i = 0; i < stores_.size(); ++i) {
+    if (stores_[i].store->presence(object) == Presence::kYes) return i;
+  }
+  return std::nullopt;
 }
 
 Tiering::Outcome Tiering::put_where(ModelId model, const TierObject& object, BlockId block,

@@ -105,11 +105,14 @@ class Tiering {
 
   // Requires is_ready().
   TierKey root_key(ModelId model, const CacheNamespace& cache_namespace) const;
+  // Whether a tier is known to have the object.
+  std::optional<size_t> find(const TierObject& object) const;
 
   // `block` is sealed. Its bytes are copied before the call returns.
   void store(ModelId model, const TierObject& object, BlockId block);
   // The same for a block that was stored before: where a tier is known to have dropped it since.
-  void store_again(ModelId model, const TierObject& object, BlockId block);
+  // False: it found no room on its way, and may be tried again.
+  bool store_again(ModelId model, const TierObject& object, BlockId block);
   // Requires is_ready(). RAM has none of what stands behind `keys`, or not the windows for it.
   LoadAnswer load(const TierLookup& wanted);
   // Why load() would find nothing, if it failed lately.
@@ -128,6 +131,8 @@ class Tiering {
   // Blocks of the model that are being loaded.
   void for_each_block(ModelId model, const std::function<void(GroupId, BlockId)>& visit) const;
   Status check_integrity() const;
+
+  const std::optional<Sha256>& identity(ModelId model) const { return models_.at(model).identity; }
 
  private:
   struct Model {

@@ -1,0 +1,217 @@
+#include "kv/session_transfer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace pagoda::kv {
+namespace {
+
+BlockTokens block_tokens(std::span<const TokenId> tokens, size_t block) {
+  return tokens.subspan(block * kBlockTokens).first<kBlockTokens>();
+}
+
+}  // namespace
+
+size_t SessionTransfer::blocks_of_part(const SessionModel& model) const {
+  size_t bytes = 0;
+  for (const PrefixOwner::Group& group : model.groups) bytes += memory_.pool.block_bytes(group.size_class);
+  return std::max<size_t>(1, part_bytes_ / bytes);
+}
+
+Result<SessionTransfer::Export> SessionTransfer::export_part(const SessionKey& key, uint32_t part,
+                                                             const Sha256& identity, Patience patience) {
+  TRY_ASSIGN(const Sessions::Path path, memory_.sessions.path(key));
+  const SessionModel& model = memory_.sessions.model(path.model);
+  const size_t n_blocks = path.token_ids->size() / kBlockTokens, per_part = blocks_of_part(model);
+  const size_t n_parts = std::max<size_t>(1, (n_blocks + per_part - 1) / per_part);
+  if (part >= n_parts) return fail(ErrorCode::kNotFound, "there is no part {}: session {} has {}", part, key.name, n_parts);
+  const size_t first = part * per_part, end = std::min(n_blocks, first + per_part);
+  path_.clear();
+  memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace),
+                          *path.token_ids, path_);
+  if (path_.size() < end && patience == Patience::kMayWait) {
+    if (const std::optional<WaitOn> wait = load(key, path, path_.size())) return *wait;
+    path_.clear();
+    memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace),
+                            *path.token_ids, path_);
+  }
+  SessionPart made{.root = tier_root(identity, key.cache_namespace),
+                   .name = key.name,
+                   .part = part,
+                   .n_parts = static_cast<uint32_t>(n_parts),
+                   .token_ids = *path.token_ids,
+                   .blocks = {}};
+  for (size_t b = first; b < std::min(end, path_.size()); ++b) {
+    for (uint32_t g = 0; g < model.groups.size(); ++g) {
+      const BlockId block = memory_.index.block(path_[b], GroupId(g));
+      const bool is_wanted = model.groups[g].window_tokens == 0 || memory_.index.is_replay(path_[b], GroupId(g));
+      if (block.is_none() || !is_wanted) continue;
+      made.blocks.push_back({static_cast<uint32_t>(b), GroupId(g), {}});
+      std::vector<std::byte>& bytes = made.blocks.back().bytes;
+      bytes.resize(memory_.pool.block_bytes(model.groups[g].size_class));
+      memory_.arena.copy_out(path.model, GroupId(g), block, bytes);
+    }
+  }
+  return Exported{encode_part(made, secret_), made.n_parts};
+}
+
+// Behind the blocks that RAM has; nothing if no tier has more, or not in time.
+std::optional<WaitOn> SessionTransfer::load(const SessionKey& key, const Sessions::Path& path, size_t n_resident) {
+  if (memory_.tiering == nullptr || !memory_.tiering->is_ready(path.model)) return std::nullopt;
+  const SessionModel& model = memory_.sessions.model(path.model);
+  std::vector<TokenId> tokens = *path.token_ids;
+  std::vector<TierKey> keys{memory_.tiering->root_key(path.model, key.cache_namespace)};
+  for (size_t b = 0; b < n_resident; ++b) keys.push_back(tier_key(keys.back(), block_tokens(tokens, b)));
+  tokens.resize(tokens.size() / kBlockTokens * kBlockTokens + 1);  // a load leaves one to compute
+  const NodeId root = memory_.index.open_root(model.owner, model.fingerprint, key.cache_namespace);
+  const LoadAnswer answer = memory_.tiering->load({.model = path.model,
+                                                   .cache_namespace = key.cache_namespace,
+                                                   .token_ids = tokens,
+                                                   .keys = keys,
+                                                   .at = n_resident > 0 ? path_[n_resident - 1] : root});
+  memory_.index.unpin(root);
+  if (!answer.ticket) return std::nullopt;
+  return WaitOn{*answer.ticket, answer.deadline_us, WaitOn::For::kLoad};
+}
+
+Status SessionTransfer::import_part(const SessionKey& key, ModelId model_id, std::span<const std::byte> bytes,
+                                    const Sha256& identity) {
+  TRY_ASSIGN(SessionPart part, parse_part(bytes));
+  if (part.root != tier_root(identity, key.cache_namespace)) {
+    return fail(ErrorCode::kConflict,
+                "the session was exported for another model file, arithmetic, KV format or cache_salt than this server's");
+  }
+  if (!is_signed_with(bytes, secret_)) {
+    return fail(ErrorCode::kConflict,
+                "the session was exported by a server with another secret: servers that exchange sessions share --kv-secret");
+  }
+  const SessionModel& model = memory_.sessions.model(model_id);
+  TRY(check_blocks(model, part));
+  const auto tokens = std::make_shared<const std::vector<TokenId>>(part.token_ids);
+  TRY(memory_.sessions.put(key, model_id, tokens));
+  const Status added = add_blocks(key, model, part);
+  TRY(memory_.sessions.put(key, model_id, tokens));  // holds what came
+  return added;
+}
+
+Status SessionTransfer::check_blocks(const SessionModel& model, const SessionPart& part) const {
+  for (const SessionPart::Block& block : part.blocks) {
+    if (block.group.value < model.groups.size() &&
+        block.bytes.size() == memory_.pool.block_bytes(model.groups[block.group.value].size_class)) {
+      continue;
+    }
+    return fail(ErrorCode::kInvalidArgument, "a block of group {} with {} bytes is none of this model's",
+                block.group.value, block.bytes.size());
+  }
+  return {};
+}
+
+// One after the other behind what is there; each is pinned until the next one is.
+Status SessionTransfer::add_blocks(const SessionKey& key, const SessionModel& model, const SessionPart& part) {
+  PrefixIndex& index = memory_.index;
+  if (part.blocks.empty()) return {};
+  NodeId at = index.open_root(model.owner, model.fingerprint, key.cache_namespace);
+  const auto step_to = [&](NodeId child) {
+    index.pin(child);
+    index.unpin(at);
+    at = child;
+  };
+  Status status;
+  size_t next = part.blocks.front().block;
+  for (size_t b = 0; b < next && status; ++b) {
+    const NodeId child = index.trie().find(at, block_tokens(part.token_ids, b));
+    if (child != kNoNode) {
+      step_to(child);
+    } else {
+      status = fail(ErrorCode::kConflict, "block {} of the session is not here: import its parts in order, and with room "
+                    "for all of them", b);
+    }
+  }
+  std::optional<TierKey> tier_at;
+  if (status && memory_.tiering != nullptr && memory_.tiering->is_ready(model.model)) {
+    tier_at = memory_.tiering->root_key(model.model, key.cache_namespace);
+    for (size_t b = 0; b < next; ++b) tier_at = tier_key(*tier_at, block_tokens(part.token_ids, b));
+  }
+  for (size_t i = 0; i < part.blocks.size() && status; ++next) {
+    const size_t begin = i;
+    while (i < part.blocks.size() && part.blocks[i].block == next) ++i;
+    const BlockTokens tokens = block_tokens(part.token_ids, next);
+    const Result<NodeId> child = add_block(model, at, tokens, std::span(part.blocks).subspan(begin, i - begin));
+    if (!child) {
+      status = fail(child.error());
+      break;
+    }
+    index.unpin(at);
+    at = *child;
+    if (!tier_at) continue;
+    tier_at = tier_key(*tier_at, tokens);
+    for (size_t p = begin; p < i; ++p) {
+      const GroupId group = part.blocks[p].group;
+      const BlockId block = index.block(at, group);  // windows beyond their share went at once
+      if (!block.is_none()) memory_.tiering->store(model.model, {*tier_at, group}, block);
+    }
+  }
+  index.unpin(at);
+  return status;
+}
+
+Result<BlockId> SessionTransfer::copy_in(const SessionModel& model, const SessionPart::Block& block) {
+  const ClassId size_class = model.groups[block.group.value].size_class;
+  const BlockNeed need{size_class, 1};
+  if (!memory_.index.make_room({&need, 1})) {
+    return fail(ErrorCode::kResourceExhausted, "running requests take all of the KV memory: try again");
+  }
+  const std::optional<BlockId> made = memory_.pool.allocate(size_class);
+  CHECK(made);  // make_room() said so
+  memory_.arena.copy_in(model.model, block.group, *made, block.bytes);
+  memory_.pool.seal(*made);
+  return *made;
+}
+
+// The node of one block, pinned: found, or made of these. Requires that `parent` is pinned.
+Result<NodeId> SessionTransfer::add_block(const SessionModel& model, NodeId parent, BlockTokens tokens,
+                                          std::span<const SessionPart::Block> blocks) {
+  PrefixIndex& index = memory_.index;
+  NodeId node = index.trie().find(parent, tokens);
+  if (node != kNoNode) index.pin(node);
+  std::array<BlockId, kMaxGroups> made{kNoBlock, kNoBlock, kNoBlock, kNoBlock};
+  Status status;
+  for (const SessionPart::Block& block : blocks) {
+    if (node != kNoNode && !index.block(node, block.group).is_none()) continue;
+    Result<BlockId> copied = copy_in(model, block);
+    if (!copied) {
+      status = fail(copied.error());
+      break;
+    }
+    made[block.group.value] = *copied;
+  }
+  for (uint32_t g = 0; status && node == kNoNode && g < model.groups.size(); ++g) {
+    if (model.groups[g].window_tokens == 0 && made[g].is_none())
+      status = fail(ErrorCode::kInvalidArgument, "a block of the session lacks its group {}", g);
+  }
+  if (!status) {
+    for (const BlockId block : made) {
+      if (!block.is_none()) memory_.pool.unref(block);
+    }
+    if (node != kNoNode) index.unpin(node);
+    return fail(status.error());
+  }
+  if (node == kNoNode) {
+    node = index.add(index.trie().key_of(parent, tokens), parent, tokens, std::span(made).first(model.groups.size()));
+    index.pin(node);
+  } else {
+    for (uint32_t g = 0; g < model.groups.size(); ++g) {
+      if (!made[g].is_none()) index.attach(node, GroupId(g), made[g]);
+    }
+  }
+  for (uint32_t g = 0; g < model.groups.size(); ++g) {
+    if (made[g].is_none()) continue;
+    if (model.groups[g].window_tokens > 0) index.mark_replay(node, GroupId(g));
+    index.drop(node, GroupId(g));
+  }
+  return node;
+}
+
+}  // namespace pagoda::kv
