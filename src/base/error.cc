@@ -18,8 +18,6 @@ std::string_view to_string(ErrorCode code) {
       return "overloaded";
     case ErrorCode::kUnavailable:
       return "unavailable";
-    case ErrorCode::kConflict:
-      return "conflict";
     case ErrorCode::kCancelled:
       return "cancelled";
     case ErrorCode::kResourceExhausted:
@@ -28,6 +26,8 @@ std::string_view to_string(ErrorCode code) {
       return "io";
     case ErrorCode::kInternal:
       return "internal";
+    case ErrorCode::kConflict:
+      return "conflict";
   }
   return "internal";
 }

@@ -18,11 +18,11 @@ enum class ErrorCode {
   kContextExceeded,    // prompt longer than the context: the message holds both numbers
   kOverloaded,         // queue full: try again later
   kUnavailable,        // starting, draining or stopped
-  kConflict,           // what is there stands against it: the message names it, or the limit
   kCancelled,          // the client went away or asked to stop
   kResourceExhausted,  // memory, disk or descriptors ran out
   kIo,                 // the operating system said no
   kInternal,           // a library failed in a way nobody foresaw
+  kConflict,           // what is there stands against it: the message names it, or the limit
 };
 
 std::string_view to_string(ErrorCode code);

@@ -37,6 +37,12 @@ struct CacheReport {
     kv::MissReason reason = kv::MissReason::kNone;
   };
 
+  // Who holds what the request leaves.
+  struct Session {
+    std::string id;
+    int32_t held_tokens = 0;  // in whole blocks
+  };
+
   struct TierTokens {
     std::string tier;
     int32_t tokens = 0;
@@ -49,6 +55,7 @@ struct CacheReport {
   int32_t preemptions = 0;
   int64_t waited_us = 0;  // for rows that other requests computed
   std::optional<Divergence> divergence;
+  std::optional<Session> session;
   std::vector<Miss> misses;       // the first few, by time
   std::vector<TierTokens> tiers;  // of the reused ones, those that a tier below RAM gave; each tier there is
 

@@ -24,6 +24,12 @@ struct TierConfig {
   std::filesystem::path secret{};       // file (secret.h); empty: one in disk_dir, or a random one for this process
 };
 
+// How long conversations are kept, and how many (kv/sessions.h).
+struct SessionConfig {
+  int64_t ttl_us = int64_t{1800} * 1'000'000;
+  size_t most_sessions = 4096;
+};
+
 enum class Explain : uint8_t { kOn, kOff };  // off: no cache reports, no reuse distances
 
 struct EngineConfig {
@@ -39,6 +45,7 @@ struct EngineConfig {
   std::optional<int> context_tokens;        // none: the trained context, or what memory allows
   std::optional<uint64_t> kv_memory_bytes;  // none: a quarter of available memory, at most 16 full contexts
   TierConfig tiers;                         // without effect where prefixes are not cached
+  SessionConfig sessions;                   // likewise
   int n_threads = 0;                        // 0: the cores this process may use
   int step_tokens = 256;                    // rows of one step at most
   int chunk_tokens = 0;                     // rows of one prefill chunk at most; 0: what the step has left

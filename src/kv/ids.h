@@ -30,9 +30,6 @@ using GroupId = Id<struct GroupIdTag,
 // Names something the cache is waiting for: a tier's load, another request's chunks. Never reused; 0 names nothing.
 using TicketId = Id<struct TicketIdTag, uint64_t>;
 
-// A session, as long as it lives (sessions.h). Never reused; 0 names none.
-using SessionId = Id<struct SessionIdTag, uint64_t>;
-
 // A node of the prefix index. Only valid while somebody pins it.
 using NodeId = Id<struct NodeIdTag, uint32_t>;
 inline constexpr NodeId kNoNode{~uint32_t{0}};

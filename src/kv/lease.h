@@ -20,6 +20,7 @@
 #include "base/token_id.h"
 #include "kv/block_table.h"
 #include "kv/ids.h"
+#include "kv/session_name.h"
 #include "kv/tier.h"
 #include "kv/tiering_stats.h"
 
@@ -44,7 +45,7 @@ struct LeaseTiers {
   std::optional<size_t>
       load_from;  // the blocks it held when it last waited for a load: if they are still all, it brought nothing
   TierCopies copies = TierCopies::kAll;  // when it was released last
-  bool was_stuck = false;  // that was so: tiers without an index are not asked again
+  bool was_stuck = false;                // that was so: tiers without an index are not asked again
   std::array<int32_t, kMaxTiers>
       restored_tokens{};  // taken over from blocks that were loaded and not used since, by tier
 };

@@ -72,7 +72,8 @@ bool PrefixIndex::evict_one(std::span<const BlockNeed> needs) {
   for (const BlockNeed& need : needs) {
     if (need.n_blocks <= pool_.free_blocks(need.size_class)) continue;
     const Candidate candidate = own_candidate(need.size_class);
-    if (candidate.is_found && (!own.is_found || goes_before(candidate.rank, candidate.worth, own.rank, own.worth))) own = candidate;
+    if (candidate.is_found && (!own.is_found || goes_before(candidate.rank, candidate.worth, own.rank, own.worth)))
+      own = candidate;
     for (uint32_t c = 0; c < classes_.size(); ++c) {
       if (!classes_[c].is_used || ClassId(c) == need.size_class) continue;
       const auto extent = pool_.oldest_idle_extent(ClassId(c));

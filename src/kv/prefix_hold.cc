@@ -70,7 +70,8 @@ void PrefixIndex::recount(NodeId id, const PathHold& hold, size_t block, Count c
   relink_windows(id, window_before);
 }
 
-// The node's cached window blocks move to the lists of its rank: at the end of the more lasting one, to the front of the other.
+// The node's cached window blocks move to the lists of its rank: at the end of the more lasting one, to the front of the other. Its time of
+// last use stays: it may be in a heap.
 void PrefixIndex::relink_windows(NodeId id, HoldRank before) {
   PrefixNode& n = node(id);
   const HoldRank now = window_rank_of(n);
@@ -82,14 +83,16 @@ void PrefixIndex::relink_windows(NodeId id, HoldRank before) {
     const auto [prev, next] = std::exchange(n.window_lru[g], {});
     (prev == kNoNode ? from.prev : node(prev).window_lru[g].next) = next;
     (next == kNoNode ? from.next : node(next).window_lru[g].prev) = prev;
-    if (now > before) {
-      link_window(id, g);
-      continue;
-    }
     auto& [oldest, newest] = owner.window_lru[g][static_cast<size_t>(now)];
-    n.window_lru[g] = {.prev = kNoNode, .next = oldest};
-    (oldest == kNoNode ? newest : node(oldest).window_lru[g].prev) = id;
-    oldest = id;
+    if (now > before) {
+      n.window_lru[g] = {.prev = newest, .next = kNoNode};
+      (newest == kNoNode ? oldest : node(newest).window_lru[g].next) = id;
+      newest = id;
+    } else {
+      n.window_lru[g] = {.prev = kNoNode, .next = oldest};
+      (oldest == kNoNode ? newest : node(oldest).window_lru[g].prev) = id;
+      oldest = id;
+    }
   }
 }
 

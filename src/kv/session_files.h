@@ -33,7 +33,10 @@ class SessionFiles final : public SessionKeeper {
   // What is there. Files that have expired, and those that are damaged, are deleted.
   std::vector<SessionRecord> load() const;
 
-  void save(SessionRecord record) override { change(SessionKey(record.key), std::move(record)); }
+  void save(SessionRecord record) override {
+    const SessionKey key = record.key;
+    change(key, std::move(record));
+  }
   void forget(const SessionKey& key) override { change(key, std::nullopt); }
 
  private:

@@ -1,11 +1,17 @@
-// What sessions may be called: names travel in paths, headers and logs as they are.
+// SessionId, and what clients may call sessions: names travel in paths, headers and logs as they are.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
+#include "base/id.h"
+
 namespace pagoda::kv {
+
+// A session, as long as it lives (sessions.h). Never reused; 0 names none.
+using SessionId = Id<struct SessionIdTag, uint64_t>;
 
 inline constexpr size_t kMaxSessionName = 128;
 

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/token_id.h"
 #include "kv/ids.h"
+#include "kv/session_name.h"
 
 namespace pagoda::kv {
 

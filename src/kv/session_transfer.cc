@@ -26,11 +26,12 @@ Result<SessionTransfer::Export> SessionTransfer::export_part(const SessionKey& k
   const SessionModel& model = memory_.sessions.model(path.model);
   const size_t n_blocks = path.token_ids->size() / kBlockTokens, per_part = blocks_of_part(model);
   const size_t n_parts = std::max<size_t>(1, (n_blocks + per_part - 1) / per_part);
-  if (part >= n_parts) return fail(ErrorCode::kNotFound, "there is no part {}: session {} has {}", part, key.name, n_parts);
+  if (part >= n_parts)
+    return fail(ErrorCode::kNotFound, "there is no part {}: session {} has {}", part, key.name, n_parts);
   const size_t first = part * per_part, end = std::min(n_blocks, first + per_part);
   path_.clear();
-  memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace),
-                          *path.token_ids, path_);
+  memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace), *path.token_ids,
+                          path_);
   if (path_.size() < end && patience == Patience::kMayWait) {
     if (const std::optional<WaitOn> wait = load(key, path, path_.size())) return *wait;
     path_.clear();
@@ -70,7 +71,8 @@ std::optional<WaitOn> SessionTransfer::load(const SessionKey& key, const Session
                                                    .cache_namespace = key.cache_namespace,
                                                    .token_ids = tokens,
                                                    .keys = keys,
-                                                   .at = n_resident > 0 ? path_[n_resident - 1] : root});
+                                                   .at = n_resident > 0 ? path_[n_resident - 1] : root,
+                                                   .worth = TierWorth::kAlways});
   memory_.index.unpin(root);
   if (!answer.ticket) return std::nullopt;
   return WaitOn{*answer.ticket, answer.deadline_us, WaitOn::For::kLoad};
@@ -80,12 +82,14 @@ Status SessionTransfer::import_part(const SessionKey& key, ModelId model_id, std
                                     const Sha256& identity) {
   TRY_ASSIGN(SessionPart part, parse_part(bytes));
   if (part.root != tier_root(identity, key.cache_namespace)) {
-    return fail(ErrorCode::kConflict,
-                "the session was exported for another model file, arithmetic, KV format or cache_salt than this server's");
+    return fail(
+        ErrorCode::kConflict,
+        "the session was exported for another model file, arithmetic, KV format or cache_salt than this server's");
   }
   if (!is_signed_with(bytes, secret_)) {
-    return fail(ErrorCode::kConflict,
-                "the session was exported by a server with another secret: servers that exchange sessions share --kv-secret");
+    return fail(
+        ErrorCode::kConflict,
+        "the session was exported by a server with another secret: servers that exchange sessions share --kv-secret");
   }
   const SessionModel& model = memory_.sessions.model(model_id);
   TRY(check_blocks(model, part));
@@ -108,10 +112,11 @@ Status SessionTransfer::check_blocks(const SessionModel& model, const SessionPar
   return {};
 }
 
-// One after the other behind what is there; each is pinned until the next one is.
+// Room for all of them first: nothing is evicted while the path is walked. Copies that nobody needs are free again.
 Status SessionTransfer::add_blocks(const SessionKey& key, const SessionModel& model, const SessionPart& part) {
-  PrefixIndex& index = memory_.index;
   if (part.blocks.empty()) return {};
+  TRY(copy_in(model, part));
+  PrefixIndex& index = memory_.index;
   NodeId at = index.open_root(model.owner, model.fingerprint, key.cache_namespace);
   const auto step_to = [&](NodeId child) {
     index.pin(child);
@@ -125,93 +130,95 @@ Status SessionTransfer::add_blocks(const SessionKey& key, const SessionModel& mo
     if (child != kNoNode) {
       step_to(child);
     } else {
-      status = fail(ErrorCode::kConflict, "block {} of the session is not here: import its parts in order, and with room "
-                    "for all of them", b);
+      status = fail(ErrorCode::kConflict,
+                    "block {} of the session is not here: import its parts in order, and with room for all of them", b);
     }
-  }
-  std::optional<TierKey> tier_at;
-  if (status && memory_.tiering != nullptr && memory_.tiering->is_ready(model.model)) {
-    tier_at = memory_.tiering->root_key(model.model, key.cache_namespace);
-    for (size_t b = 0; b < next; ++b) tier_at = tier_key(*tier_at, block_tokens(part.token_ids, b));
   }
   for (size_t i = 0; i < part.blocks.size() && status; ++next) {
     const size_t begin = i;
     while (i < part.blocks.size() && part.blocks[i].block == next) ++i;
-    const BlockTokens tokens = block_tokens(part.token_ids, next);
-    const Result<NodeId> child = add_block(model, at, tokens, std::span(part.blocks).subspan(begin, i - begin));
-    if (!child) {
-      status = fail(child.error());
-      break;
-    }
-    index.unpin(at);
-    at = *child;
-    if (!tier_at) continue;
-    tier_at = tier_key(*tier_at, tokens);
-    for (size_t p = begin; p < i; ++p) {
-      const GroupId group = part.blocks[p].group;
-      const BlockId block = index.block(at, group);  // windows beyond their share went at once
-      if (!block.is_none()) memory_.tiering->store(model.model, {*tier_at, group}, block);
+    const NodeId child = add_block(model, at, block_tokens(part.token_ids, next), part, {begin, i});
+    if (child != kNoNode) {
+      index.unpin(at);
+      at = child;
+    } else {
+      status = fail(ErrorCode::kInvalidArgument, "block {} of the session is not whole", next);
     }
   }
   index.unpin(at);
+  for (const BlockId block : copies_) {
+    if (!block.is_none()) memory_.pool.unref(block);
+  }
+  if (status) store(key, model, part);
   return status;
 }
 
-Result<BlockId> SessionTransfer::copy_in(const SessionModel& model, const SessionPart::Block& block) {
-  const ClassId size_class = model.groups[block.group.value].size_class;
-  const BlockNeed need{size_class, 1};
-  if (!memory_.index.make_room({&need, 1})) {
-    return fail(ErrorCode::kResourceExhausted, "running requests take all of the KV memory: try again");
+// Copies of the part's blocks, sealed, one reference each.
+Status SessionTransfer::copy_in(const SessionModel& model, const SessionPart& part) {
+  std::vector<BlockNeed> needs;
+  for (const PrefixOwner::Group& group : model.groups) needs.push_back({group.size_class, 0});
+  for (const SessionPart::Block& block : part.blocks) ++needs[block.group.value].n_blocks;
+  if (!memory_.index.make_room(needs)) {
+    return fail(ErrorCode::kResourceExhausted, "running requests take the KV memory that {} blocks need: try again",
+                part.blocks.size());
   }
-  const std::optional<BlockId> made = memory_.pool.allocate(size_class);
-  CHECK(made);  // make_room() said so
-  memory_.arena.copy_in(model.model, block.group, *made, block.bytes);
-  memory_.pool.seal(*made);
-  return *made;
+  copies_.clear();
+  for (const SessionPart::Block& block : part.blocks) {
+    const std::optional<BlockId> made = memory_.pool.allocate(model.groups[block.group.value].size_class);
+    CHECK(made);  // make_room() said so
+    memory_.arena.copy_in(model.model, block.group, *made, block.bytes);
+    memory_.pool.seal(*made);
+    copies_.push_back(*made);
+  }
+  return {};
 }
 
-// The node of one block, pinned: found, or made of these. Requires that `parent` is pinned.
-Result<NodeId> SessionTransfer::add_block(const SessionModel& model, NodeId parent, BlockTokens tokens,
-                                          std::span<const SessionPart::Block> blocks) {
+// The node of the part's blocks [range), pinned: found, or made of them; kNoNode where there is none and a full group's block lacks.
+NodeId SessionTransfer::add_block(const SessionModel& model, NodeId parent, BlockTokens tokens, const SessionPart& part,
+                                  Range range) {
   PrefixIndex& index = memory_.index;
-  NodeId node = index.trie().find(parent, tokens);
-  if (node != kNoNode) index.pin(node);
   std::array<BlockId, kMaxGroups> made{kNoBlock, kNoBlock, kNoBlock, kNoBlock};
-  Status status;
-  for (const SessionPart::Block& block : blocks) {
-    if (node != kNoNode && !index.block(node, block.group).is_none()) continue;
-    Result<BlockId> copied = copy_in(model, block);
-    if (!copied) {
-      status = fail(copied.error());
-      break;
-    }
-    made[block.group.value] = *copied;
-  }
-  for (uint32_t g = 0; status && node == kNoNode && g < model.groups.size(); ++g) {
-    if (model.groups[g].window_tokens == 0 && made[g].is_none())
-      status = fail(ErrorCode::kInvalidArgument, "a block of the session lacks its group {}", g);
-  }
-  if (!status) {
-    for (const BlockId block : made) {
-      if (!block.is_none()) memory_.pool.unref(block);
-    }
-    if (node != kNoNode) index.unpin(node);
-    return fail(status.error());
-  }
+  for (size_t i = range.begin; i < range.end; ++i) made[part.blocks[i].group.value] = copies_[i];
+  NodeId node = index.trie().find(parent, tokens);
   if (node == kNoNode) {
+    for (uint32_t g = 0; g < model.groups.size(); ++g) {
+      if (model.groups[g].window_tokens == 0 && made[g].is_none()) return kNoNode;
+    }
     node = index.add(index.trie().key_of(parent, tokens), parent, tokens, std::span(made).first(model.groups.size()));
-    index.pin(node);
   } else {
     for (uint32_t g = 0; g < model.groups.size(); ++g) {
-      if (!made[g].is_none()) index.attach(node, GroupId(g), made[g]);
+      if (made[g].is_none()) continue;
+      if (index.block(node, GroupId(g)).is_none()) {
+        index.attach(node, GroupId(g), made[g]);
+      } else {
+        made[g] = kNoBlock;
+      }
     }
   }
-  for (uint32_t g = 0; g < model.groups.size(); ++g) {
-    if (made[g].is_none()) continue;
-    if (model.groups[g].window_tokens > 0) index.mark_replay(node, GroupId(g));
-    index.drop(node, GroupId(g));
+  index.pin(node);
+  for (size_t i = range.begin; i < range.end; ++i) {
+    const GroupId group = part.blocks[i].group;
+    if (made[group.value].is_none()) continue;
+    if (model.groups[group.value].window_tokens > 0) index.mark_replay(node, group);
+    index.drop(node, group);
+    copies_[i] = kNoBlock;
   }
   return node;
+}
+
+void SessionTransfer::store(const SessionKey& key, const SessionModel& model, const SessionPart& part) {
+  if (memory_.tiering == nullptr || !memory_.tiering->is_ready(model.model)) return;
+  path_.clear();
+  memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace), part.token_ids,
+                          path_);
+  TierKey at = memory_.tiering->root_key(model.model, key.cache_namespace);
+  size_t n_keyed = 0;
+  for (const SessionPart::Block& block : part.blocks) {
+    if (block.block >= path_.size()) return;
+    for (; n_keyed <= block.block; ++n_keyed) at = tier_key(at, block_tokens(part.token_ids, n_keyed));
+    const BlockId id = memory_.index.block(path_[block.block], block.group);  // windows beyond their share went at once
+    if (!id.is_none()) memory_.tiering->store(model.model, {at, block.group}, id);
+  }
 }
 
 }  // namespace pagoda::kv

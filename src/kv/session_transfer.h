@@ -48,16 +48,20 @@ class SessionTransfer {
  private:
   size_t blocks_of_part(const SessionModel& model) const;
   std::optional<WaitOn> load(const SessionKey& key, const Sessions::Path& path, size_t n_resident);
-  Result<NodeId> add_block(const SessionModel& model, NodeId parent, BlockTokens tokens,
-                           std::span<const SessionPart::Block> blocks);
-  Result<BlockId> copy_in(const SessionModel& model, const SessionPart::Block& block);
+  struct Range {
+    size_t begin = 0, end = 0;  // of part.blocks
+  };
+  NodeId add_block(const SessionModel& model, NodeId parent, BlockTokens tokens, const SessionPart& part, Range range);
+  Status copy_in(const SessionModel& model, const SessionPart& part);
+  void store(const SessionKey& key, const SessionModel& model, const SessionPart& part);
   Status check_blocks(const SessionModel& model, const SessionPart& part) const;
   Status add_blocks(const SessionKey& key, const SessionModel& model, const SessionPart& part);
 
   Memory memory_;
   std::span<const std::byte> secret_;
   size_t part_bytes_;
-  std::vector<NodeId> path_;  // scratch
+  std::vector<NodeId> path_;     // scratch
+  std::vector<BlockId> copies_;  // scratch: by part.blocks, kNoBlock once a node has it
 };
 
 }  // namespace pagoda::kv

@@ -80,6 +80,7 @@ TEST(SessionTransfer, ANewServerGoesOnWhereTheOldOneWas) {
     to.index.clear();
     EXPECT_EQ(to.serve(branch_of(salted_tokens(330), 330, 400, 2), kChat.cache_namespace).reused_tokens, 320);
     // Again, and over what is there: nothing changes.
+    for (const auto& bytes : parts) ASSERT_TRUE(to.import(bytes));
     const uint64_t blocks = to.cached_blocks();
     for (const auto& bytes : parts) ASSERT_TRUE(to.import(bytes));
     EXPECT_EQ(to.cached_blocks(), blocks);
@@ -91,6 +92,8 @@ TEST(SessionTransfer, WhatSleepsInATierIsLoadedFirst) {
   Server from(here), to(there);
   from.turn(salted_tokens(330));
   from.index.clear();
+  from.tiering->set_compute_cost(ModelId(0), 1e-3);  // whatever computing takes
+  from.tier->given_stats.read_bytes_per_s = 1;
   for (const auto& bytes : from.parts()) ASSERT_TRUE(to.import(bytes));
   EXPECT_GT(from.n_waits, 0);
   EXPECT_EQ(to.serve(branch_of(salted_tokens(330), 330, 400, 1), kChat.cache_namespace).reused_tokens, 320);

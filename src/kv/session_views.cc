@@ -8,15 +8,16 @@
 namespace pagoda::kv {
 namespace {
 
-constexpr size_t kMostSunk = 32;            // blocks of one poll
-constexpr int64_t kSinkRetryUs = 20'000;    // while what goes to the tiers has no room
-constexpr size_t kMostSinking = 1024;       // sessions; beyond, the oldest are left as they are
+constexpr size_t kMostSunk = 32;           // blocks of one poll
+constexpr int64_t kSinkRetryUs = 20'000;   // while what goes to the tiers has no room
+constexpr size_t kMostSinking = 1024;      // sessions; beyond, the oldest are left as they are
 constexpr int64_t kUnknownUs = 1'000'000;  // until the tiers know the model
 
 }  // namespace
 
 void Sessions::sink(const Session& session) {
-  if (config_.tiering == nullptr || config_.tiering->n_stores() == 0 || session.token_ids->size() < kBlockTokens) return;
+  if (config_.tiering == nullptr || config_.tiering->n_stores() == 0 || session.token_ids->size() < kBlockTokens)
+    return;
   // A later turn's list takes the place of the one it grew from.
   if (!sinking_.empty() && sinking_.back().token_ids == session.token_ids) return;
   if (sinking_.size() >= kMostSinking) sinking_.pop_front();
@@ -150,7 +151,8 @@ Status Sessions::check_integrity() const {
     const PrefixNode& node = config_.index->trie().node(id);
     const auto at = counts.find(id.value);
     const Counts wanted = at == counts.end() ? Counts{} : at->second;
-    if (!status || (node.n_sessions == wanted.sessions && node.n_pins == wanted.pins && node.n_windows == wanted.windows))
+    if (!status ||
+        (node.n_sessions == wanted.sessions && node.n_pins == wanted.pins && node.n_windows == wanted.windows))
       return;
     status = fail(ErrorCode::kInternal, "node {}: held by {} sessions, counted {}", id.value, wanted.sessions,
                   node.n_sessions);

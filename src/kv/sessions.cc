@@ -203,7 +203,8 @@ Status Sessions::put(const SessionKey& key, ModelId model, SharedTokens token_id
     TRY(create(key, std::nullopt));
     session = find(key);
   }
-  const bool is_more = session->token_ids->empty() || (session->model == model && begins_with(*token_ids, *session->token_ids));
+  const bool is_more =
+      session->token_ids->empty() || (session->model == model && begins_with(*token_ids, *session->token_ids));
   if (!is_more) {
     return fail(Error{ErrorCode::kConflict, fmt::format("session {} holds other tokens", key.name), "session_id"});
   }
@@ -235,6 +236,7 @@ void Sessions::restore(std::span<const SessionRecord> records) {
 }
 
 void Sessions::poll() {
+  if (by_expiry_.empty() && sinking_.empty()) return;
   const int64_t now_us = config_.clock->now_us();
   for (size_t i = 0; i < kMostExpired && !by_expiry_.empty() && by_expiry_.begin()->first <= now_us; ++i) {
     ++stats_.expired;

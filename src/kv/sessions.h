@@ -170,7 +170,7 @@ class Sessions {
     ModelId model;
     CacheNamespace cache_namespace;
     SharedTokens token_ids;
-    size_t next = 0;  // block
+    size_t next = 0;             // block
     std::optional<TierKey> key;  // of the block before it, or of the root
   };
 

@@ -67,7 +67,8 @@ struct PrefixWorld {
                                                         .most_sessions = kTestSessions});
     for (uint32_t m = 0; m < models.size(); ++m) {
       caches.push_back(std::make_unique<Cache>(
-          pool, ModelId(m), models[m], PrefixConfig{.index = &index, .clock = &clock, .tiering = tiering.get(), .sessions = sessions.get()}));
+          pool, ModelId(m), models[m],
+          PrefixConfig{.index = &index, .clock = &clock, .tiering = tiering.get(), .sessions = sessions.get()}));
       if (tiering) tiering->set_identity(ModelId(m), Sha256{std::byte(m + 1)});
     }
   }

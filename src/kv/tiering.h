@@ -55,6 +55,9 @@ struct TierModel {
 // Whether a tier that keeps no index may be asked: a round trip.
 enum class TierAsking : uint8_t { kMay, kNever };
 
+// Whether a load must be estimated to be faster than computing.
+enum class TierWorth : uint8_t { kIfFaster, kAlways };
+
 // What a load is asked for.
 struct TierLookup {
   ModelId model;
@@ -63,6 +66,7 @@ struct TierLookup {
   std::span<const TierKey> keys;       // of the namespace's root, and of the blocks that the caller holds already
   NodeId at;                           // the last of those, or the root
   TierAsking asking = TierAsking::kMay;
+  TierWorth worth = TierWorth::kIfFaster;
 };
 
 // Why there is nothing to wait for.
@@ -178,6 +182,7 @@ class Tiering {
     int n_asks = 0;                                                // outstanding
     std::unordered_map<TierObject, size_t, TierObjectHash> asked;  // present, by tier
     enum class Phase : uint8_t { kNew, kAsking, kReading, kDone } phase = Phase::kNew;
+    TierWorth worth = TierWorth::kIfFaster;
     int64_t begin_us = 0;
   };
   struct Reading {
