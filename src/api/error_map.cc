@@ -21,7 +21,7 @@ std::string error_body(std::string_view message, std::string_view type, std::str
 // Whether `where` is a request's field: files and addresses are nothing a client should see.
 bool names_a_field(ErrorCode code) {
   return code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported || code == ErrorCode::kNotFound ||
-         code == ErrorCode::kContextExceeded;
+         code == ErrorCode::kContextExceeded || code == ErrorCode::kConflict;
 }
 
 }  // namespace
@@ -42,6 +42,8 @@ ErrorFace error_face(ErrorCode code) {
       return {429, "rate_limit_error", "overloaded", "overloaded"};
     case ErrorCode::kUnavailable:
       return {503, "unavailable_error", "unavailable", "unavailable"};
+    case ErrorCode::kConflict:
+      return {409, "conflict_error", "conflict", "conflict"};
     case ErrorCode::kCancelled:
       return {499, "cancelled_error", "cancelled", "cancelled"};
     case ErrorCode::kResourceExhausted:
@@ -56,11 +58,14 @@ ErrorFace error_face(ErrorCode code) {
 
 std::string openai_error(const Error& error) {
   const ErrorFace face = error_face(error.code);
-  return error_body(error.message, face.type, names_a_field(error.code) ? error.where : "", face.code);
+  const bool is_session = error.code == ErrorCode::kNotFound && error.where == "session_id";
+  return error_body(error.message, face.type, names_a_field(error.code) ? error.where : "",
+                    is_session ? "session_not_found" : face.code);
 }
 
 std::string openai_error(int status, std::string_view message) {
   const std::string_view type = status == 404   ? "not_found_error"
+                                : status == 409 ? "conflict_error"
                                 : status == 503 ? "unavailable_error"
                                 : status >= 500 ? "server_error"
                                                 : "invalid_request_error";

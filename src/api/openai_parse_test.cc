@@ -97,7 +97,7 @@ TEST(OpenAiParse, EveryField) {
       R"("model":"m","max_completion_tokens":7,"max_tokens":9,"temperature":0,"top_p":0.5,"top_k":40,"min_p":0.1,"typical_p":0.9,
          "repetition_penalty":1.1,"presence_penalty":-2,"frequency_penalty":2,"logit_bias":{"5":-100,"7":1.5},"seed":42,"n":3,
          "stop":["a","b"],"stop_token_ids":[1,2.0],"ignore_eos":true,"min_tokens":4,"logprobs":true,"top_logprobs":5,
-         "cache_salt":"s")");
+         "cache_salt":"s","session_id":"chat:1")");
   EXPECT_EQ(request.max_tokens, 7);
   EXPECT_EQ(request.n_choices, 3);
   EXPECT_EQ(request.sampling.temperature, 0.0f);
@@ -116,6 +116,7 @@ TEST(OpenAiParse, EveryField) {
   EXPECT_EQ(request.stop.min_tokens, 4);
   EXPECT_EQ(request.logprobs, 5);
   EXPECT_EQ(request.cache_salt, "s");
+  EXPECT_EQ(request.session_id, "chat:1");
 }
 
 TEST(OpenAiParse, NullsAndUnknownFieldsAreAbsent) {
@@ -253,6 +254,10 @@ TEST(OpenAiParse, NamesTheFieldOfAWrongValue) {
       {R"("ignore_eos":1)", "400 ignore_eos"},
       {R"("min_tokens":-1)", "400 min_tokens"},
       {R"("cache_salt":"")", "400 cache_salt"},
+      {R"("session_id":"")", "400 session_id"},
+      {R"("session_id":5)", "400 session_id"},
+      {R"("session_id":"a/b")", "400 session_id"},
+      {R"("session_id":"..")", "400 session_id"},
       {R"("response_format":{"type":"json_object"})", "400 response_format"},
       {R"("response_format":"x")", "400 response_format"},
       {R"("tools":[{"type":"function","function":{"name":"f"}}])", "400 tools"},

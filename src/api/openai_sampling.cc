@@ -245,6 +245,11 @@ Status parse_shared_fields(const Fields& fields, OpenAiCall& call, Request& requ
     return invalid_field("cache_salt", "cache_salt must have from 1 to 1024 characters");
   }
   request.cache_salt = std::move(salt).value_or("");
+  TRY_ASSIGN(auto session, fields.string("session_id"));
+  if (session && !kv::is_session_name(*session)) {
+    return invalid_field("session_id", "session_id must have from 1 to 128 characters of A-Z a-z 0-9 - _ . :");
+  }
+  request.session_id = std::move(session).value_or("");
 
   TRY_ASSIGN(const auto prompt_logprobs, fields.integer("prompt_logprobs", 0, kMaxLogprobs));
   if (prompt_logprobs && call.delivery == OpenAiCall::Delivery::kStream) {

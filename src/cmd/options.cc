@@ -192,6 +192,10 @@ const std::vector<OptionSpec>& option_table() {
        "share "
        "prefixes share it (default: kv-secret in the --kv-disk folder, else new each time)",
        value(&Options::kv_secret, "FILE")},
+      {"--session-ttl", kServes, "Seconds that a session not used is held, unless it is pinned (default 1800)",
+       number(&Options::session_ttl_seconds, 1, 1 << 30)},
+      {"--max-sessions", kServes, "Sessions, at most; beyond, the one not used for longest goes (default 4096)",
+       number(&Options::max_sessions, 1, 1 << 20)},
       {"--explain", kServes, "off: no report of what each request found cached, and no hit rates at other budgets",
        choice(&Options::explain, {"on", "off"})},
       {"--step-tokens", kComputes, "Rows computed together in one step, at most (default 256)",
@@ -503,6 +507,8 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   config.tiers.redis_url = options.kv_redis;
   config.tiers.redis_ttl_seconds = options.kv_redis_ttl_seconds;
   config.tiers.secret = options.kv_secret;
+  config.sessions = {.ttl_us = int64_t{options.session_ttl_seconds} * 1'000'000,
+                     .most_sessions = static_cast<size_t>(options.max_sessions)};
   config.n_threads = options.threads;
   config.step_tokens = options.step_tokens;
   config.chunk_tokens = options.chunk_tokens;

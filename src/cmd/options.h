@@ -37,6 +37,8 @@ struct Options {
   std::string kv_redis;            // URL
   int kv_redis_ttl_seconds = 0;
   std::string kv_secret;  // file
+  int session_ttl_seconds = 1800;
+  int max_sessions = 4096;
   std::string explain = "on";
   int step_tokens = 256;
   int chunk_tokens = 0;

@@ -41,6 +41,12 @@ struct CacheReport {
     std::string_view word() const { return is_template ? "template" : to_string(reason); }
   };
 
+  // Who holds what the request leaves.
+  struct Session {
+    std::string id;
+    int32_t held_tokens = 0;  // in whole blocks
+  };
+
   struct TierTokens {
     std::string tier;
     int32_t tokens = 0;
@@ -54,6 +60,7 @@ struct CacheReport {
   int64_t waited_us = 0;       // for rows that other requests computed
   int64_t load_waited_us = 0;  // for blocks that a tier had
   std::optional<Divergence> divergence;
+  std::optional<Session> session;
   std::vector<Miss> misses;       // the first few, by time
   std::vector<TierTokens> tiers;  // of the reused ones, those that a tier below RAM gave; each tier there is
 

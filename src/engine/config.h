@@ -25,6 +25,12 @@ struct TierConfig {
   bool is_used() const { return !disk_dir.empty() || !redis_url.empty(); }
 };
 
+// How long conversations are kept, and how many (kv/sessions.h).
+struct SessionConfig {
+  int64_t ttl_us = int64_t{1800} * 1'000'000;
+  size_t most_sessions = 4096;
+};
+
 enum class Explain : uint8_t { kOn, kOff };  // off: no cache reports, no reuse distances
 
 struct EngineConfig {
@@ -41,6 +47,7 @@ struct EngineConfig {
   std::optional<uint64_t> memory_bytes;     // of weights, overhead and KV together; none: the cgroup's limit
   std::optional<uint64_t> kv_memory_bytes;  // none: what memory_bytes leaves, or a quarter of what is available
   TierConfig tiers;                         // without effect where prefixes are not cached
+  SessionConfig sessions;                   // likewise
   int n_threads = 0;                        // 0: the cores this process may use
   int step_tokens = 256;                    // rows of one step at most
   int chunk_tokens = 0;                     // rows of one prefill chunk at most; 0: what the step has left

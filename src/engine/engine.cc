@@ -17,6 +17,7 @@
 #include "engine/mailbox.h"
 #include "engine/memory_room.h"
 #include "engine/secret.h"
+#include "engine/session_desk.h"
 #include "engine/step_runner.h"
 
 namespace pagoda::engine {
@@ -68,7 +69,8 @@ class EngineImpl final : public Engine, private LogitsReader {
         served_(std::move(served)),
         sampler_(runner_->kernels()),
         secret_(secret),
-        mailbox_(std::move(wake)),
+        desk_(*runner_, clock_, secret_, [wake] { wake->signal(); }),
+        mailbox_(wake),
         intake_(std::make_unique<Intake>(
             served_, kIntakeWorkers, static_cast<size_t>(config.max_queued),
             [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
@@ -156,6 +158,12 @@ class EngineImpl final : public Engine, private LogitsReader {
     mailbox_.send(AskMessage{[this, page, reply = std::move(reply)] { reply(runner_->block_map_page(page)); }});
   }
 
+  void ask_session(SessionAsk ask, std::function<void(Result<SessionAnswer>)> reply) override {
+    mailbox_.send(AskMessage{[this, ask = std::move(ask), reply = std::move(reply)]() mutable {
+      desk_.ask(std::move(ask), std::move(reply));
+    }});
+  }
+
   Records& records() override { return records_; }
 
  private:
@@ -176,18 +184,25 @@ class EngineImpl final : public Engine, private LogitsReader {
         asked_.front()();
         asked_.pop_front();
       }
+      desk_.poll();
       const bool stepped = runner_->step(*this);
       end_planned();
       if (stepped) records_.steps.push(runner_->record());
       if (stepped || answers || !messages.empty()) continue;
-      std::optional<int64_t> timeout_us;
-      if (const auto wake = runner_->scheduler().wake_us()) timeout_us = std::max<int64_t>(0, *wake - clock_.now_us());
-      mailbox_.wait(timeout_us);
+      mailbox_.wait(timeout_us());
     }
     for (const auto& [seq, generation] : generations_) runner_->scheduler().cancel(seq);
     generations_.clear();
     const int64_t end_us = clock_.now_us() + kFlushUs;
     while (runner_->is_storing() && clock_.now_us() < end_us) mailbox_.wait(end_us - clock_.now_us());
+  }
+
+  // How long there is nothing to do, unless something comes.
+  std::optional<int64_t> timeout_us() const {
+    std::optional<int64_t> next_us = runner_->scheduler().wake_us();
+    if (const auto other = desk_.next_us()) next_us = std::min(next_us.value_or(*other), *other);
+    if (next_us) return std::max<int64_t>(0, *next_us - clock_.now_us());
+    return std::nullopt;
   }
 
   void start_request(std::shared_ptr<ActiveRequest> active) {
@@ -196,12 +211,14 @@ class EngineImpl final : public Engine, private LogitsReader {
       return;
     }
     active->record.queued_us = clock_.now_us();
+    active->session = desk_.enter(active->request);
     std::vector<sched::SeqId> submitted;
     for (int choice = 0; choice < active->request.n_choices; ++choice) {
       sched::SequenceSpec spec;
       spec.id = sched::SeqId(next_seq_++);
       spec.model = runner_->model_id();
       spec.cache_namespace = cache_namespace(secret_, active->request.tenant, active->request.cache_salt);
+      if (choice == 0) spec.session = active->session;  // of several, the first one's tokens are what it holds
       spec.open_namespace = active->request.cache_salt.empty() ? spec.cache_namespace
                                                                : cache_namespace(secret_, active->request.tenant, {});
       spec.prompt = active->prompt;
@@ -213,6 +230,7 @@ class EngineImpl final : public Engine, private LogitsReader {
           runner_->scheduler().cancel(other);
           generations_.erase(other);
         }
+        desk_.leave(active->session);
         refuse(*active, std::move(status).error());
         return;
       }
@@ -230,7 +248,10 @@ class EngineImpl final : public Engine, private LogitsReader {
         continue;
       }
       runner_->scheduler().cancel(at->first);
-      if (--active.unfinished == 0) close(active, RequestRecord::Outcome::kCancelled);
+      if (--active.unfinished == 0) {
+        desk_.leave(active.session);
+        close(active, RequestRecord::Outcome::kCancelled);
+      }
       at = generations_.erase(at);
     }
   }
@@ -296,7 +317,9 @@ class EngineImpl final : public Engine, private LogitsReader {
     const std::unique_ptr<Generation> generation = std::move(at->second);
     generations_.erase(at);
     ActiveRequest& active = generation->active();
-    if (--active.unfinished == 0) close(active, outcome_of(reason));
+    if (--active.unfinished > 0) return;
+    desk_.leave(active.session);
+    close(active, outcome_of(reason));
   }
 
   // ---- any thread --------------------------------------------------------------------------------------------------------------
@@ -330,6 +353,7 @@ class EngineImpl final : public Engine, private LogitsReader {
   const ServedModel served_;
   Sampler sampler_;
   const Secret secret_;
+  SessionDesk desk_;
   Records records_;
   mutable std::mutex live_mutex_;
   std::unordered_map<RequestId, std::shared_ptr<ActiveRequest>>

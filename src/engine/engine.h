@@ -14,6 +14,7 @@
 #include "engine/output_stream.h"
 #include "engine/records.h"
 #include "engine/request.h"
+#include "engine/session.h"
 #include "kv/accounting.h"
 #include "kv/tiering_stats.h"
 
@@ -81,6 +82,8 @@ class Engine {
   // only hand over; if the engine ends first it is dropped.
   virtual void ask_kv(std::function<void(kv::Account)> reply) = 0;
   virtual void ask_kv_blocks(uint64_t page, std::function<void(kv::BlockMapPage)> reply) = 0;
+  // `reply` as above.
+  virtual void ask_session(SessionAsk ask, std::function<void(Result<SessionAnswer>)> reply) = 0;
   // The two record rings (records.h); one consumer.
   virtual Records& records() = 0;
 };

@@ -121,6 +121,70 @@ TEST_F(EngineTest, AnswersWithTokensTextUsageAndARecord) {
   EXPECT_EQ(rows, 49);
 }
 
+// Asks, and waits for the answer.
+Result<SessionAnswer> ask_session(Engine& engine, SessionAsk ask) {
+  std::atomic<bool> has_answer{false};
+  Result<SessionAnswer> answer = SessionEnded{};
+  engine.ask_session(std::move(ask), [&](Result<SessionAnswer> heard) {
+    answer = std::move(heard);
+    has_answer = true;
+    has_answer.notify_one();
+  });
+  has_answer.wait(false);
+  return answer;
+}
+
+TEST_F(EngineTest, SessionsHoldWhatRequestsLeave) {
+  const auto engine = make();
+  Request request = request_of(1, 100, 10);
+  request.session_id = "chat";
+  request.n_choices = 2;
+  Client client(*engine, request);
+  client.wait(2);
+  ASSERT_FALSE(client.failed) << client.failed->to_string();
+  EXPECT_EQ(client.finished[0].cache->session->id, "chat");
+  EXPECT_EQ(client.finished[0].cache->session->held_tokens, 96);
+  expect_empty(*engine);
+  SessionAsk ask;
+  ask.name = "chat";
+  const auto told = ask_session(*engine, ask);
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_EQ(std::get<SessionReport>(*told).info.n_tokens, 109u);
+  EXPECT_EQ(std::get<SessionReport>(*told).info.n_turns, 1u) << "of several choices the first";
+  EXPECT_EQ(std::get<SessionReport>(*told).info.n_running, 0);
+  ask.cache_salt = "other";
+  EXPECT_EQ(ask_session(*engine, ask).error().code, ErrorCode::kNotFound);
+  ask.cache_salt.clear();
+  ask.verb = SessionAsk::Verb::kDelete;
+  EXPECT_TRUE(ask_session(*engine, ask));
+}
+
+TEST_F(EngineTest, ASessionOfACancelledRequestIsLeft) {
+  const auto engine = make();
+  Request request = request_of(1, 100, 1000);
+  request.session_id = "chat";
+  Client client(*engine, request);
+  while (client.tokens[0].size() < 3) client.look();
+  engine->cancel(client.id());
+  expect_empty(*engine);
+  SessionAsk ask;
+  ask.name = "chat";
+  const auto told = ask_session(*engine, ask);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(std::get<SessionReport>(*told).info.n_running, 0);
+  EXPECT_GE(std::get<SessionReport>(*told).info.n_tokens, 100u);
+}
+
+TEST_F(EngineTest, WithoutPrefixesThereAreNoSessions) {
+  const auto engine = make([](EngineConfig& config) { config.prefix_cache = PrefixCache::kOff; });
+  Request request = request_of(1, 100, 4);
+  request.session_id = "chat";
+  Client client(*engine, request);
+  client.wait();
+  EXPECT_FALSE(client.failed);
+  EXPECT_EQ(ask_session(*engine, {}).error().code, ErrorCode::kUnsupported);
+}
+
 TEST_F(EngineTest, SeedsAreIndependentOfNeighbours) {
   const auto engine = make();
   std::map<uint32_t, std::vector<TokenId>> alone;

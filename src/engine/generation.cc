@@ -171,6 +171,11 @@ std::shared_ptr<const CacheReport> Generation::cache_report() const {
   auto report =
       std::make_shared<CacheReport>(make_cache_report(active_->cache_use, active_->prompt, texts, tokenizer_));
   report->preemptions = active_->record.preemptions;
+  if (active_->session != kv::SessionId()) {
+    // The last token was sampled, and is not computed.
+    const int held_tokens = std::max(0, list_tokens_ - 1) / kv::kBlockTokens * kv::kBlockTokens;
+    report->session = {active_->request.session_id, held_tokens};
+  }
   for (size_t i = 0; i < active_->tier_names.size(); ++i)
     report->tiers.push_back({active_->tier_names[i], active_->record.restored_tokens[i]});
   return report;

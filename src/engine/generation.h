@@ -32,6 +32,7 @@ struct ActiveRequest {
   Usage usage;
   sched::CacheUse cache_use;  // of the first choice
   Explain explain = Explain::kOff;
+  kv::SessionId session;                    // engine thread; none: no session, or no room for one more
   std::span<const std::string> tier_names;  // the engine's
   RequestRecord record;
   std::atomic<bool> cancelled{false};  // set by any thread; whoever holds the request next lets it go

@@ -85,9 +85,7 @@ void KvTiers::poll() {
   std::erase_if(waiting_, [this](Waiting& waiting) {
     const std::optional<Sha256> digest = waiting.digest->take();
     if (!digest) return false;
-    std::vector<std::byte> identity = std::move(waiting.computation);
-    identity.insert(identity.end(), digest->begin(), digest->end());
-    tiering_->set_identity(waiting.model, sha256(identity));
+    tiering_->set_identity(waiting.model, model_identity(std::move(waiting.computation), *digest));
     LOG_DEBUG("the KV tiers know the model's files: {}", to_hex(*digest));
     return true;
   });

@@ -85,4 +85,9 @@ Hash128 model_root(const weights::Gguf& gguf, std::span<const models::AttentionG
   return root;
 }
 
+Sha256 model_identity(std::vector<std::byte> computation, const Sha256& files) {
+  computation.insert(computation.end(), files.begin(), files.end());
+  return sha256(computation);
+}
+
 }  // namespace pagoda::engine

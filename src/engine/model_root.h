@@ -22,4 +22,7 @@ Hash128 model_root(const weights::Gguf& gguf, std::span<const models::AttentionG
 std::vector<std::byte> describe_computation(std::span<const models::AttentionGroup> groups,
                                             kernels::Arithmetic arithmetic);
 
+// The two together: what tiers and exported sessions know a model by.
+Sha256 model_identity(std::vector<std::byte> computation, const Sha256& files);
+
 }  // namespace pagoda::engine

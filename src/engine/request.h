@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "base/token_id.h"
 #include "engine/cache_report.h"
+#include "kv/session_name.h"
 
 namespace pagoda::engine {
 
@@ -90,6 +91,7 @@ struct Request {
   std::string model;       // served name; empty: the only model
   std::string tenant;      // empty: none
   std::string cache_salt;  // empty: none
+  std::string session_id;  // empty: none; kv::is_session_name
   Prompt prompt;
   int n_choices = 1;
   std::optional<int>

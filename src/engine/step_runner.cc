@@ -63,7 +63,7 @@ Status StepRunner::load(const EngineConfig& config) {
 
   const int64_t begin_us = clock_.now_us();
   std::optional<FileStamp> stamp;
-  if (has_tiers(config)) {
+  if (has_prefixes(config)) {
     TRY_ASSIGN(stamp, stamp_file(config.model_path));  // before it is read
   }
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
@@ -74,6 +74,7 @@ Status StepRunner::load(const EngineConfig& config) {
   TRY(fit_to_memory(gguf, config));
   TRY_ASSIGN(model_, models::load_model(gguf, fit_.kv_format, *threads_));
   groups_ = model_->groups();
+  arithmetic_ = config.arithmetic;
   root_ = model_root(gguf, groups_, config.arithmetic);
   LOG_INFO("loaded {}: {} weights of {:.1f} MiB, {} arithmetic on {}, {} threads, {} ms", gguf.name(),
            to_string(model_->config().architecture), static_cast<double>(model_->weight_bytes()) / kMiB,
@@ -99,7 +100,9 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   store_ = std::make_unique<BlockStore>(std::move(store));
   std::optional<kv::PrefixConfig> prefix = make_prefixes(config);
   TRY(make_tiers(config, prefix));
+  TRY(make_sessions(config, prefix));
   cache_ = std::make_unique<kv::Cache>(*pool_, model_id(), groups, prefix);
+  if (session_files_) sessions_->restore(session_files_->load());
   if (tiers_) tiers_->use(model_id(), files_, groups_, config.arithmetic);
   if (cache_->capacity_tokens() < fit_.least_context_tokens) return fail(too_little_kv());
   context_tokens_ = std::min(fit_.context_tokens, static_cast<int>(cache_->capacity_tokens()));
@@ -146,7 +149,9 @@ kv::Account StepRunner::account() const {
   std::vector<const kv::KvLease*> leases;
   scheduler_->list_leases(leases);
   const kv::Cache* const caches[] = {cache_.get()};
-  return kv::account_of(*pool_, caches, leases);
+  kv::Account account = kv::account_of(*pool_, caches, leases);
+  if (sessions_) account.sessions = sessions_->stats();
+  return account;
 }
 
 kv::BlockMapPage StepRunner::block_map_page(uint64_t page) const {
@@ -166,6 +171,23 @@ Status StepRunner::make_tiers(const EngineConfig& config, std::optional<kv::Pref
   return {};
 }
 
+// Records of sessions lie where their blocks outlive the process.
+Status StepRunner::make_sessions(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix) {
+  if (!prefix) return {};
+  if (prefix->tiering != nullptr && !config.tiers.disk_dir.empty()) {
+    TRY_ASSIGN(session_files_, kv::SessionFiles::open(config.tiers.disk_dir / "sessions"));
+  }
+  sessions_ = std::make_unique<kv::Sessions>(kv::SessionConfig{.index = prefixes_.get(),
+                                                               .pool = pool_.get(),
+                                                               .clock = &clock_,
+                                                               .tiering = prefix->tiering,
+                                                               .keeper = session_files_.get(),
+                                                               .ttl_us = config.sessions.ttl_us,
+                                                               .most_sessions = config.sessions.most_sessions});
+  prefix->sessions = sessions_.get();
+  return {};
+}
+
 bool StepRunner::is_storing() {
   if (!tiers_) return false;
   std::vector<kv::TicketId> tickets;
@@ -177,6 +199,7 @@ bool StepRunner::is_storing() {
 bool StepRunner::step(LogitsReader& reader) {
   const int64_t begin_us = clock_.now_us();
   if (tiers_) tiers_->poll();
+  if (sessions_) sessions_->poll();
   scheduler_->next_step(plan_);
   if (plan_.empty()) return false;
   const weights::ModelConfig& config = model_->config();

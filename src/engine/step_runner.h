@@ -19,6 +19,9 @@
 #include "engine/records.h"
 #include "kv/accounting.h"
 #include "kv/cache.h"
+#include "kv/session_files.h"
+#include "kv/session_transfer.h"
+#include "kv/sessions.h"
 #include "models/model.h"
 #include "sched/scheduler.h"
 
@@ -57,8 +60,14 @@ class StepRunner {
   const sched::Scheduler& scheduler() const { return *scheduler_; }
   const kv::BlockPool& pool() const { return *pool_; }
   const kv::Cache& cache() const { return *cache_; }
-  kv::PrefixIndex* prefixes() { return prefixes_.get(); }  // null: off
-  KvTiers* tiers() const { return tiers_.get(); }          // null: none
+  kv::PrefixIndex* prefixes() { return prefixes_.get(); }     // null: off
+  KvTiers* tiers() const { return tiers_.get(); }             // null: none
+  kv::Sessions* sessions() const { return sessions_.get(); }  // null: prefixes are not cached
+  kv::SessionTransfer::Memory session_memory() {
+    return {*pool_, *prefixes_, *store_, *sessions_, tiers_ ? &tiers_->tiering() : nullptr};
+  }
+  const std::vector<FileStamp>& files() const { return files_; }
+  kernels::Arithmetic arithmetic() const { return arithmetic_; }
   // Between steps.
   kv::Account account() const;
   kv::BlockMapPage block_map_page(uint64_t page) const;
@@ -79,6 +88,7 @@ class StepRunner {
   Status make_cache(const EngineConfig& config);
   Error too_little_kv() const;
   std::optional<kv::PrefixConfig> make_prefixes(const EngineConfig& config);
+  Status make_sessions(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix);
   Status make_tiers(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix);
 
   const Clock& clock_;
@@ -89,12 +99,15 @@ class StepRunner {
   std::shared_ptr<const models::Model> model_;
   std::vector<models::AttentionGroup> groups_;
   Hash128 root_;                  // model_root.h
-  std::vector<FileStamp> files_;  // the model's, where tiers need them
+  std::vector<FileStamp> files_;  // the model's, where prefixes are cached
+  kernels::Arithmetic arithmetic_ = kernels::Arithmetic::kInt8;
   std::unique_ptr<kv::BlockPool> pool_;
   std::unique_ptr<kv::PrefixIndex> prefixes_;  // null: off
   std::unique_ptr<kv::ReuseDistance> reuse_;   // null: off
   std::unique_ptr<BlockStore> store_;
-  std::unique_ptr<KvTiers> tiers_;  // null: none
+  std::unique_ptr<KvTiers> tiers_;                   // null: none
+  std::unique_ptr<kv::SessionFiles> session_files_;  // null: sessions end with the process
+  std::unique_ptr<kv::Sessions> sessions_;           // null: off
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<Executor> executor_;
   sched::Fcfs policy_;

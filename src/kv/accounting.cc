@@ -47,6 +47,7 @@ Account account_of(const BlockPool& pool, std::span<const Cache* const> caches,
                   .descriptor_bytes = pool.descriptor_bytes(),
                   .models = {},
                   .index = {},
+                  .sessions = {},
                   .reuse = {}};
   for (const Cache* cache : caches) {
     ModelAccount model{cache->model(), {}};

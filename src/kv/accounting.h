@@ -15,6 +15,7 @@
 #include "kv/block_pool.h"
 #include "kv/cache.h"
 #include "kv/lease.h"
+#include "kv/sessions.h"
 
 namespace pagoda::kv {
 
@@ -41,9 +42,10 @@ struct Account {
   uint64_t n_extents = 0;
   uint64_t descriptor_bytes = 0;  // of the pool itself, outside the budget
   std::vector<ModelAccount> models;
-  std::optional<PrefixStats> index;  // none: no prefixes are kept
-  std::optional<ReuseCurve> reuse;   // none: it is not measured
-  uint64_t reuse_bytes = 0;          // of measuring it, outside the budget
+  std::optional<PrefixStats> index;      // none: no prefixes are kept
+  std::optional<SessionStats> sessions;  // none: there are no sessions
+  std::optional<ReuseCurve> reuse;       // none: it is not measured
+  uint64_t reuse_bytes = 0;              // of measuring it, outside the budget
 };
 
 // Bytes of a number of tokens of the group, of all groups of all models.

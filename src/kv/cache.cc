@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kv/sessions.h"
 #include "kv/tiering.h"
 
 namespace pagoda::kv {
@@ -36,6 +37,11 @@ Cache::Cache(BlockPool& pool, ModelId model, std::span<const GroupSpec> groups,
   for (const GroupSpec& spec : groups) reuse_bytes_ += !has_full || spec.window_tokens == 0 ? spec.block_bytes : 0;
   prefix_owner_ = prefix_.index->add_owner(std::move(owner));
   if (prefix_.tiering != nullptr) register_tiers();
+  if (prefix_.sessions != nullptr) {
+    SessionModel session_model{model_, prefix_owner_, prefix_.fingerprint, {}};
+    for (const Group& group : groups_) session_model.groups.push_back({group.size_class, group.spec.window_tokens});
+    prefix_.sessions->add_model(std::move(session_model));
+  }
 }
 
 // The most blocks of a group that a sequence holds at once on its way to n_tokens, in chunks of at most max_chunk.
@@ -218,6 +224,7 @@ void Cache::release(KvLease& lease) {
     close_flight(lease);
     mark_replay(lease, lease.path_.size(), 0);  // the end of a turn
     if (prefix_.tiering != nullptr) store_again(lease);
+    if (prefix_.sessions != nullptr && lease.session != SessionId() && !lease.path_.empty()) keep_session(lease);
   }
   for (uint32_t g = 0; g < lease.tables_.size(); ++g) {
     BlockTable& table = lease.tables_[g];
@@ -232,6 +239,16 @@ void Cache::release(KvLease& lease) {
   lease.tiers_.keys.clear();
   if (lease.n_committed_ > 0) lease.tiers_ = {};
   lease.n_committed_ = lease.n_prompt_ = 0;
+}
+
+// The committed tokens go with it: the lease is done with them.
+void Cache::keep_session(KvLease& lease) {
+  lease.token_ids_.resize(static_cast<size_t>(lease.n_committed_));
+  prefix_.sessions->take({.session = lease.session,
+                          .model = model_,
+                          .token_ids = std::exchange(lease.token_ids_, {}),
+                          .path = lease.path_,
+                          .copies = lease.tiers_.copies});
 }
 
 void Cache::take_completed(std::vector<TicketId>& tickets) {

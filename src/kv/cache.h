@@ -63,7 +63,8 @@ struct NoSpace {
 };
 using Admission = std::variant<Granted, WaitOn, NoSpace>;
 
-class Tiering;  // tiering.h
+class Tiering;   // tiering.h
+class Sessions;  // sessions.h
 
 // Lets a cache find and keep prefixes.
 struct PrefixConfig {
@@ -74,6 +75,7 @@ struct PrefixConfig {
   ReuseDistance* reuse = nullptr;      // null: nobody asks
   int64_t flight_wait_us = 2'000'000;  // the longest wait for another lease's next block
   Tiering* tiering = nullptr;          // of the same pool and index; null: RAM is all there is
+  Sessions* sessions = nullptr;        // of the same index; null: none
 };
 
 class Cache {
@@ -175,6 +177,7 @@ class Cache {
   void mark_replay(KvLease& lease, size_t n_blocks, size_t n_extra);
   void mark_prompt_replays(KvLease& lease, size_t n_before);
   void pass_dropped(KvLease& lease);
+  void keep_session(KvLease& lease);
 
   // cache_tiers.cc
   void register_tiers();

@@ -56,12 +56,13 @@ void Cache::store_block(KvLease& lease, size_t block, GroupId group) {
 // What RAM uses often no tier sees being used: a lease that ends sees to it that they still have its blocks.
 void Cache::store_again(KvLease& lease) {
   const std::span<const TierKey> keys = lease.path_.empty() ? std::span<const TierKey>() : tier_keys(lease);
+  lease.tiers_.copies = keys.empty() ? TierCopies::kSome : TierCopies::kAll;
   for (size_t b = 0; b + 1 < keys.size(); ++b) {
     for (uint32_t g = 0; g < groups_.size(); ++g) {
       const BlockId id = prefix_.index->block(lease.path_[b], GroupId(g));
       const bool is_wanted = groups_[g].spec.window_tokens == 0 || prefix_.index->is_replay(lease.path_[b], GroupId(g));
       if (id.is_none() || !is_wanted) continue;
-      prefix_.tiering->store_again(model_, {keys[b + 1], GroupId(g)}, id);
+      if (!prefix_.tiering->store_again(model_, {keys[b + 1], GroupId(g)}, id)) lease.tiers_.copies = TierCopies::kSome;
     }
   }
   prefix_.tiering->ask_again();

@@ -20,6 +20,7 @@
 #include "base/token_id.h"
 #include "kv/block_table.h"
 #include "kv/ids.h"
+#include "kv/session_name.h"
 #include "kv/tier.h"
 #include "kv/tiering_stats.h"
 
@@ -35,12 +36,16 @@ enum class PrefixReuse : uint8_t {
   kNoRoom,  // the same, because hits lie scattered and leave it no room
 };
 
+// Whether the tiers have, or are on their way to have, all that a lease held.
+enum class TierCopies : uint8_t { kAll, kSome };
+
 // What a lease knows of the tiers. Empty where there are none.
 struct LeaseTiers {
   std::vector<TierKey> keys;  // of the namespace's root, then of the path's blocks; made when first wanted
   std::optional<size_t>
       load_from;  // the blocks it held when it last waited for a load: if they are still all, it brought nothing
-  bool was_stuck = false;  // that was so: tiers without an index are not asked again
+  TierCopies copies = TierCopies::kAll;  // when it was released last
+  bool was_stuck = false;                // that was so: tiers without an index are not asked again
   std::array<int32_t, kMaxTiers>
       restored_tokens{};  // taken over from blocks that were loaded and not used since, by tier
 };
@@ -57,6 +62,7 @@ class KvLease {
     patience = other.patience;
     reuse = other.reuse;
     open_namespace = other.open_namespace;
+    session = other.session;
     is_counted_ = other.is_counted_;
     tables_ = std::exchange(other.tables_, {});
     token_ids_ = std::exchange(other.token_ids_, {});
@@ -102,6 +108,8 @@ class KvLease {
   PrefixReuse reuse = PrefixReuse::kMatch;
   // Whoever may use the lease's namespace may use this one as well, and so may know what it holds (MissReason::kNamespace).
   CacheNamespace open_namespace;
+  // What it has computed when it is released, its session holds from then on (sessions.h).
+  SessionId session;
 
  private:
   friend class Cache;

@@ -13,6 +13,10 @@ namespace {
 constexpr uint64_t kProtectedOf5 = 4;
 constexpr uint64_t kProtectedTurns = 4;
 
+bool goes_before(HoldRank rank, double worth, HoldRank other_rank, double other_worth) {
+  return rank != other_rank ? rank < other_rank : worth < other_worth;
+}
+
 }  // namespace
 
 // Negative age, weighed: what was used long ago and is cheap to recompute is worth least.
@@ -26,23 +30,27 @@ NodeId PrefixIndex::oldest_leaf(Owner& owner) {
   while (!kept.empty()) {
     const NodeId id = kept.top();
     const bool is_stale = pool_.now() - node(id).last_use > owner.n_nodes * kProtectedTurns;
-    if (!is_stale && owner.n_protected * 5 <= owner.n_nodes * kProtectedOf5) break;
+    if (!is_stale && owner.n_protected * 5 <= (owner.n_nodes - owner.n_held) * kProtectedOf5) break;
     kept.remove(trie_, id);
     node(id).segment = Segment::kProbation;
     node(id).n_hits = 0;
     --owner.n_protected;
     probation.push(trie_, id);
   }
-  if (!probation.empty()) return probation.top();
-  return kept.empty() ? kNoNode : kept.top();
+  for (const LeafHeap& heap : owner.leaves) {
+    if (!heap.empty()) return heap.top();
+  }
+  return kNoNode;
 }
 
 PrefixIndex::Candidate PrefixIndex::own_candidate(ClassId size_class) {
   const auto [index, group, is_used] = classes_[size_class.value];
   Owner& owner = owners_[index];
-  const NodeId id = is_window(owner, group.value) ? owner.window_lru[group.value].prev : oldest_leaf(owner);
+  const bool is_windowed = is_window(owner, group.value);
+  const NodeId id = is_windowed ? oldest_window(owner, group.value) : oldest_leaf(owner);
   if (id == kNoNode) return {};
-  return {worth(node(id).last_use, owner), id, group, true};
+  const HoldRank rank = is_windowed ? window_rank_of(node(id)) : rank_of(node(id));
+  return {rank, worth(node(id).last_use, owner), id, group, true};
 }
 
 bool PrefixIndex::make_room(std::span<const BlockNeed> needs) {
@@ -60,22 +68,26 @@ bool PrefixIndex::evict_one(std::span<const BlockNeed> needs) {
   Candidate own;
   std::optional<BlockPool::IdleExtent> idle;
   double idle_worth = 0;
+  HoldRank idle_rank = HoldRank::kNone;
   for (const BlockNeed& need : needs) {
     if (need.n_blocks <= pool_.free_blocks(need.size_class)) continue;
     const Candidate candidate = own_candidate(need.size_class);
-    if (candidate.is_found && (!own.is_found || candidate.worth < own.worth)) own = candidate;
+    if (candidate.is_found && (!own.is_found || goes_before(candidate.rank, candidate.worth, own.rank, own.worth)))
+      own = candidate;
     for (uint32_t c = 0; c < classes_.size(); ++c) {
       if (!classes_[c].is_used || ClassId(c) == need.size_class) continue;
       const auto extent = pool_.oldest_idle_extent(ClassId(c));
       if (!extent) continue;
       const double extent_worth = worth(extent->since, owners_[classes_[c].owner]);
-      if (!idle || extent_worth < idle_worth) {
+      const HoldRank extent_rank = rank_of_extent(extent->extent);
+      if (!idle || goes_before(extent_rank, extent_worth, idle_rank, idle_worth)) {
         idle = extent;
         idle_worth = extent_worth;
+        idle_rank = extent_rank;
       }
     }
   }
-  if (idle && (!own.is_found || idle_worth < own.worth)) {
+  if (idle && (!own.is_found || goes_before(idle_rank, idle_worth, own.rank, own.worth))) {
     evict_extent(idle->extent);
     return true;
   }
@@ -123,17 +135,16 @@ void PrefixIndex::evict_leaf(NodeId id) {
   CHECK(is_evictable(id));
   const Owner& owner = owner_of(id);
   for (uint32_t g = 0; g < owner.spec.groups.size(); ++g) {
-    const BlockId block = std::exchange(node(id).blocks[g], kNoBlock);
-    if (block.is_none()) continue;
+    if (node(id).blocks[g].is_none()) continue;
     if (is_window(owner, g)) unlink_window(id, g);
-    pool_.evict(block);
+    pool_.evict(take_block(id, g));
   }
   erase(id);
 }
 
 void PrefixIndex::evict_window_block(NodeId id, uint32_t group) {
   unlink_window(id, group);
-  pool_.evict(std::exchange(node(id).blocks[group], kNoBlock));
+  pool_.evict(take_block(id, group));
   node(id).replay_groups &= static_cast<uint8_t>(~(1u << group));
   prune(id);
 }
@@ -144,9 +155,10 @@ void PrefixIndex::erase(NodeId id) {
   const NodeId parent = gone.parent;
   if (parent != kNoNode) {
     Owner& owner = owner_of(id);
-    owner.heap(gone.segment).remove(trie_, id);
+    owner.heap_of(gone).remove(trie_, id);
     --owner.n_nodes;
-    owner.n_protected -= gone.segment == Segment::kProtected ? 1 : 0;
+    owner.n_protected -= gone.segment == Segment::kProtected && gone.n_sessions == 0 ? 1 : 0;
+    owner.n_held -= gone.n_sessions > 0 ? 1 : 0;
     evicted_[evicted_at(gone.key)] = gone.key.high;
     node(parent).last_use = std::max(node(parent).last_use, gone.last_use);
   }
@@ -165,7 +177,7 @@ void PrefixIndex::prune(NodeId id) {
 void PrefixIndex::clear() {
   for (Owner& owner : owners_) {
     for (uint32_t g = 0; g < owner.spec.groups.size(); ++g) {
-      while (owner.window_lru[g].prev != kNoNode) evict_window_block(owner.window_lru[g].prev, g);
+      for (NodeId id = oldest_window(owner, g); id != kNoNode; id = oldest_window(owner, g)) evict_window_block(id, g);
     }
     while (true) {
       const NodeId id = oldest_leaf(owner);

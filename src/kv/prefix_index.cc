@@ -74,7 +74,7 @@ bool PrefixIndex::is_evictable(NodeId id) const {
 void PrefixIndex::refresh(NodeId id) {
   const bool is_in = node(id).heap_at != LeafHeap::kNowhere;
   if (is_in == is_evictable(id)) return;
-  LeafHeap& heap = owner_of(id).heap(node(id).segment);
+  LeafHeap& heap = owner_of(id).heap_of(node(id));
   is_in ? heap.remove(trie_, id) : heap.push(trie_, id);
 }
 
@@ -95,6 +95,7 @@ NodeId PrefixIndex::add(const Hash128& key, NodeId parent, BlockTokens tokens, s
   const NodeId id = trie_.insert(key, parent, tokens);
   node(id).owner = node(parent).owner;
   node(id).last_use = pool_.now();
+  node(id).birth = ++last_birth_;
   ++owner_of(id).n_nodes;
   refresh(parent);
   for (uint32_t g = 0; g < blocks.size(); ++g) {
@@ -107,6 +108,7 @@ NodeId PrefixIndex::add(const Hash128& key, NodeId parent, BlockTokens tokens, s
 void PrefixIndex::attach(NodeId id, GroupId group, BlockId block) {
   CHECK(node(id).blocks[group.value].is_none());
   node(id).blocks[group.value] = block;
+  count_bytes(node(id), group.value, Count::kMore);
   pool_.keep(block, id.value);
 }
 
@@ -116,10 +118,10 @@ void PrefixIndex::hit(NodeId id) {
   if (found.n_hits < kHitsToProtect || found.segment == Segment::kProtected) return;
   const bool is_in = found.heap_at != LeafHeap::kNowhere;
   Owner& owner = owner_of(id);
-  if (is_in) owner.heap(found.segment).remove(trie_, id);
+  if (is_in) owner.heap_of(found).remove(trie_, id);
   found.segment = Segment::kProtected;
-  ++owner.n_protected;
-  if (is_in) owner.heap(found.segment).push(trie_, id);
+  owner.n_protected += found.n_sessions == 0 ? 1 : 0;
+  if (is_in) owner.heap_of(found).push(trie_, id);
 }
 
 void PrefixIndex::hold(NodeId id, GroupId group) {
@@ -138,7 +140,7 @@ void PrefixIndex::drop(NodeId id, GroupId group) {
 }
 
 void PrefixIndex::link_window(NodeId id, uint32_t group) {
-  auto& [oldest, newest] = owner_of(id).window_lru[group];
+  auto& [oldest, newest] = owner_of(id).window_lru[group][static_cast<size_t>(window_rank_of(node(id)))];
   node(id).window_lru[group] = {.prev = newest, .next = kNoNode};
   node(id).last_use = pool_.now();
   (newest == kNoNode ? oldest : node(newest).window_lru[group].next) = id;
@@ -146,17 +148,24 @@ void PrefixIndex::link_window(NodeId id, uint32_t group) {
 }
 
 void PrefixIndex::unlink_window(NodeId id, uint32_t group) {
-  auto& [oldest, newest] = owner_of(id).window_lru[group];
+  auto& [oldest, newest] = owner_of(id).window_lru[group][static_cast<size_t>(window_rank_of(node(id)))];
   const auto [prev, next] = std::exchange(node(id).window_lru[group], {});
   (prev == kNoNode ? oldest : node(prev).window_lru[group].next) = next;
   (next == kNoNode ? newest : node(next).window_lru[group].prev) = prev;
+}
+
+NodeId PrefixIndex::oldest_window(const Owner& owner, uint32_t group) const {
+  for (const PrefixNode::Links& list : owner.window_lru[group]) {
+    if (list.prev != kNoNode) return list.prev;
+  }
+  return kNoNode;
 }
 
 void PrefixIndex::limit_window(Owner& owner, uint32_t group) {
   const ClassId size_class = owner.spec.groups[group].size_class;
   const uint64_t most = pool_.stats().budget_bytes / kWindowShare;
   while (pool_.cached_blocks(size_class) * uint64_t{pool_.block_bytes(size_class)} > most) {
-    evict_window_block(owner.window_lru[group].prev, group);
+    evict_window_block(oldest_window(owner, group), group);
     ++stats_.evicted_local;
   }
 }
@@ -191,6 +200,7 @@ Status PrefixIndex::check_node(NodeId id) const {
     return {};
   }
   const Owner& owner = owners_[n.owner];
+  TRY(check_hold(id));
   if (trie_.node(n.parent).owner != n.owner) return fail(ErrorCode::kInternal, "node {}: owner", id.value);
   for (uint32_t g = 0; g < kMaxGroups; ++g) {
     const BlockId block = n.blocks[g];
@@ -219,26 +229,34 @@ Status PrefixIndex::check_node(NodeId id) const {
 
 Status PrefixIndex::check_owner(const Owner& owner, uint16_t index) const {
   std::array<uint64_t, kMaxGroups> n_cached{};
-  uint64_t n_nodes = 0, n_protected = 0, n_leaves = 0;
+  uint64_t n_nodes = 0, n_protected = 0, n_leaves = 0, n_held = 0;
   trie_.for_each([&](NodeId id) {
     const PrefixNode& n = trie_.node(id);
     if (n.owner != index || n.parent == kNoNode) return;
     ++n_nodes;
-    n_protected += n.segment == Segment::kProtected ? 1 : 0;
+    n_protected += n.segment == Segment::kProtected && n.n_sessions == 0 ? 1 : 0;
+    n_held += n.n_sessions > 0 ? 1 : 0;
     n_leaves += n.heap_at != LeafHeap::kNowhere ? 1 : 0;
     for (uint32_t g = 0; g < owner.spec.groups.size(); ++g) {
       if (!n.blocks[g].is_none() && pool_.state(n.blocks[g]) == BlockState::kCached) ++n_cached[g];
     }
   });
-  const LeafHeap &probation = owner.heap(Segment::kProbation), &kept = owner.heap(Segment::kProtected);
-  if (n_nodes != owner.n_nodes || n_protected != owner.n_protected || n_leaves != probation.size() + kept.size() ||
-      !probation.is_sound(trie_) || !kept.is_sound(trie_)) {
+  size_t n_in_heaps = 0;
+  bool is_sound = true;
+  for (const LeafHeap& heap : owner.leaves) {
+    n_in_heaps += heap.size();
+    is_sound = is_sound && heap.is_sound(trie_);
+  }
+  if (n_nodes != owner.n_nodes || n_protected != owner.n_protected || n_held != owner.n_held ||
+      n_leaves != n_in_heaps || !is_sound) {
     return fail(ErrorCode::kInternal, "owner {}: {} nodes, {} protected, {} leaves", index, n_nodes, n_protected,
                 n_leaves);
   }
   for (uint32_t g = 0; g < owner.spec.groups.size(); ++g) {
     uint64_t n_listed = 0;
-    for (NodeId id = owner.window_lru[g].prev; id != kNoNode; id = trie_.node(id).window_lru[g].next) ++n_listed;
+    for (const PrefixNode::Links& list : owner.window_lru[g]) {
+      for (NodeId id = list.prev; id != kNoNode; id = trie_.node(id).window_lru[g].next) ++n_listed;
+    }
     if (n_cached[g] != pool_.cached_blocks(owner.spec.groups[g].size_class) ||
         n_listed != (is_window(owner, g) ? n_cached[g] : 0)) {
       return fail(ErrorCode::kInternal, "owner {}, group {}: {} cached blocks, {} listed", index, g, n_cached[g],
@@ -256,7 +274,7 @@ Status PrefixIndex::check_integrity() const {
   });
   TRY(status);
   for (uint16_t i = 0; i < owners_.size(); ++i) TRY(check_owner(owners_[i], i));
-  return {};
+  return check_held_bytes();
 }
 
 }  // namespace pagoda::kv

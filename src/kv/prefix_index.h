@@ -7,10 +7,12 @@
 //                           A window group's blocks go one by one, least recently used first, and leave their node behind.
 //                           Another model's or group's memory is given back by the extent: the one idle for longest, weighed by
 //                           what its bytes cost to recompute.
+//   sessions                a path that a session holds (sessions.h) goes after all others of its size class, a pinned one last; but it goes
 //
 // Units: blocks and bytes, as named; time is BlockPool::now().   Owns: the nodes; the pool owns the blocks.
 // Invariants: (1) a kept block has exactly one node, its keeper.  (2) full groups: a node has all its blocks, and a block without
 //   holder has no holder anywhere below.  (3) evictable <=> in a heap.  (4) cached window block <=> in its group's list.
+//   (5) who holds a node for a session holds all above it.
 // Threads: engine thread only.   Errors: none; misuse is a bug -> CHECK.   Cost: as noted; eviction O(log leaves) a block.
 // Source: Kwon et al. 2023 (PagedAttention) sec. 4.4, Zheng et al. 2024 (RadixAttention), Karedla et al. 1994 (segmented LRU).
 #pragma once
@@ -47,6 +49,20 @@ struct PrefixStats {
   uint64_t evicted_for_others = 0;  // with a whole extent that another group or model needed
   uint64_t evicted_local = 0;       // window blocks beyond their groups' share
   uint64_t passed_local = 0;        // window blocks that no replay point wants
+  uint64_t evicted_held = 0;        // of all of these, blocks that a session held
+  uint64_t held_bytes = 0;          // now, of blocks that sessions hold, in use or not
+  uint64_t pinned_bytes = 0;        // of those, pinned
+};
+
+// What goes first is of the lowest rank.
+enum class HoldRank : uint8_t { kNone, kHeld, kPinned };
+
+// A session's hold on the path of n_blocks nodes.
+struct PathHold {
+  size_t n_blocks = 0;
+  size_t n_pinned = 0;      // blocks [0, n_pinned) are pinned
+  size_t first_window = 0;  // blocks [first_window, n_blocks) are held in window groups as well
+  uint64_t stamp = 0;       // set by hold_path(): nodes born later are none of its own
 };
 
 class PrefixIndex {
@@ -97,6 +113,16 @@ class PrefixIndex {
     return origin == 0 ? std::nullopt : std::optional(origin - 1);
   }
 
+  // A session holds the path, whose nodes exist, from the root's child on. It keeps nothing from being evicted: what is gone is no part of
+  // the hold any more. O(path).
+  void hold_path(std::span<const NodeId> path, PathHold& hold);
+  // Requires the tokens and the root (kNoNode: gone) that it was taken with.
+  void drop_path(NodeId root, std::span<const TokenId> token_ids, const PathHold& hold);
+  // The nodes of these tokens' whole blocks, as far as they are there. Appended.
+  void find_path(NodeId root, std::span<const TokenId> token_ids, std::vector<NodeId>& path) const;
+  HoldRank rank(NodeId id) const;
+  size_t node_bytes(NodeId id) const;  // of all its blocks
+
   // Evicts until `needs` can be allocated. False, with nothing evicted, if that is not enough. Pinned nodes and held blocks stay.
   bool make_room(std::span<const BlockNeed> needs);
   // Evicts everything that may go. O(nodes).
@@ -107,15 +133,25 @@ class PrefixIndex {
   Status check_integrity() const;
 
  private:
+  static constexpr size_t kRanks = 3;
+  static HoldRank rank_of(const PrefixNode& n) {
+    return n.n_pins > 0 ? HoldRank::kPinned : n.n_sessions > 0 ? HoldRank::kHeld : HoldRank::kNone;
+  }
+  static HoldRank window_rank_of(const PrefixNode& n) { return n.n_windows > 0 ? rank_of(n) : HoldRank::kNone; }
+  static size_t heap_index(const PrefixNode& n) {
+    return n.n_sessions == 0 ? static_cast<size_t>(n.segment) : 1 + static_cast<size_t>(rank_of(n));
+  }
   struct Owner {
     PrefixOwner spec;
-    std::array<LeafHeap, 2> leaves;                        // by Segment
-    std::array<PrefixNode::Links, kMaxGroups> window_lru;  // {oldest, newest}
-    uint64_t n_nodes = 0;                                  // without roots
-    uint64_t n_protected = 0;
+    std::array<LeafHeap, kRanks + 1> leaves;  // those that no session holds by Segment, then the others by rank
+    std::array<std::array<PrefixNode::Links, kRanks>, kMaxGroups> window_lru;  // {oldest, newest}
+    uint64_t n_nodes = 0;                                                      // without roots
+    uint64_t n_protected = 0;                                                  // that no session holds
+    uint64_t n_held = 0;                                                       // by sessions
 
     LeafHeap& heap(Segment segment) { return leaves[static_cast<size_t>(segment)]; }
     const LeafHeap& heap(Segment segment) const { return leaves[static_cast<size_t>(segment)]; }
+    LeafHeap& heap_of(const PrefixNode& n) { return leaves[heap_index(n)]; }
   };
   struct ClassUse {
     uint16_t owner = 0;
@@ -123,7 +159,8 @@ class PrefixIndex {
     bool is_used = false;
   };
   struct Candidate {
-    double worth = 0;  // the smallest goes first: recency by cost
+    HoldRank rank = HoldRank::kNone;  // the lowest goes first,
+    double worth = 0;                 // then the smallest: recency by cost
     NodeId node = kNoNode;
     GroupId group;
     bool is_found = false;
@@ -137,6 +174,17 @@ class PrefixIndex {
   void link_window(NodeId id, uint32_t group);
   void unlink_window(NodeId id, uint32_t group);
   void limit_window(Owner& owner, uint32_t group);
+  NodeId oldest_window(const Owner& owner, uint32_t group) const;
+
+  // prefix_hold.cc
+  enum class Count : uint8_t { kMore, kFewer };
+  void recount(NodeId id, const PathHold& hold, size_t block, Count count);
+  void relink_windows(NodeId id, HoldRank before);
+  void count_bytes(const PrefixNode& n, uint32_t group, Count count);
+  BlockId take_block(NodeId id, uint32_t group);
+  HoldRank rank_of_extent(uint32_t extent);
+  Status check_hold(NodeId id) const;
+  Status check_held_bytes() const;
   size_t evicted_at(const Hash128& key) const { return key.low % evicted_.size(); }
 
   // prefix_evict.cc
@@ -159,6 +207,7 @@ class PrefixIndex {
   InFlight in_flight_;
   std::vector<Owner> owners_;
   std::vector<ClassUse> classes_;  // by ClassId
+  uint64_t last_birth_ = 0;
   std::vector<uint64_t> evicted_;  // by key.low: key.high of the node evicted last
   std::vector<BlockId> scratch_;
   PrefixStats stats_;

@@ -44,13 +44,17 @@ struct alignas(64) PrefixNode {
   std::array<BlockId, kMaxGroups> blocks{kNoBlock, kNoBlock, kNoBlock, kNoBlock};
   uint32_t n_holders = 0;
   uint32_t heap_at = ~uint32_t{0};
+  uint32_t n_sessions = 0;  // that hold it
   uint64_t last_use = 0;
   std::array<Links, kMaxGroups> window_lru{};
   uint16_t owner = 0;
   uint8_t n_hits = 0;
   uint8_t replay_groups = 0;  // bit g: group g's block belongs to a replay point
   Segment segment = Segment::kProbation;
-  uint8_t origin = 0;  // the tier its blocks came from, plus 1; 0: computed, or used since
+  uint8_t origin = 0;      // the tier its blocks came from, plus 1; 0: computed, or used since
+  uint64_t birth = 0;      // one number for each node ever added
+  uint32_t n_pins = 0;     // of the sessions, those that pin it
+  uint32_t n_windows = 0;  // of the sessions, those that hold its blocks of window groups as well
 };
 static_assert(sizeof(PrefixNode) == 256);
 

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "kv/cache.h"
+#include "kv/sessions.h"
 #include "kv/tiering.h"
 
 namespace pagoda::kv {
@@ -53,6 +54,10 @@ class WorldIo final : public BlockIo {
 
 enum class WithTiers { kNo, kYes };
 
+// Small ones, for tests.
+inline constexpr int64_t kTestTtlUs = 1'000'000;
+inline constexpr size_t kTestSessions = 8;
+
 struct PrefixWorld {
   // `models`: each one's groups. Extents of 1 KiB.
   PrefixWorld(size_t n_extents, const std::vector<std::vector<GroupSpec>>& models, PrefixTrie::HashFn hash = xxh3_128,
@@ -62,9 +67,16 @@ struct PrefixWorld {
         arena(n_extents * 1024),
         io(arena) {
     if (tiers == WithTiers::kYes) tiering = std::make_unique<Tiering>(pool, index, io, clock, config);
+    sessions = std::make_unique<Sessions>(SessionConfig{.index = &index,
+                                                        .pool = &pool,
+                                                        .clock = &clock,
+                                                        .tiering = tiering.get(),
+                                                        .ttl_us = kTestTtlUs,
+                                                        .most_sessions = kTestSessions});
     for (uint32_t m = 0; m < models.size(); ++m) {
       caches.push_back(std::make_unique<Cache>(
-          pool, ModelId(m), models[m], PrefixConfig{.index = &index, .clock = &clock, .tiering = tiering.get()}));
+          pool, ModelId(m), models[m],
+          PrefixConfig{.index = &index, .clock = &clock, .tiering = tiering.get(), .sessions = sessions.get()}));
       if (tiering) tiering->set_identity(ModelId(m), Sha256{std::byte(m + 1)});
     }
   }
@@ -150,6 +162,7 @@ struct PrefixWorld {
   std::vector<std::byte> arena;
   WorldIo io;
   std::unique_ptr<Tiering> tiering;  // null: none. Tests give it its stores
+  std::unique_ptr<Sessions> sessions;
   std::vector<std::unique_ptr<Cache>> caches;
   std::vector<BlockOp> ops;
 };

@@ -1,8 +1,7 @@
 #include "kv/tier.h"
 
+#include <algorithm>
 #include <cstring>
-
-#include "base/digest.h"
 
 namespace pagoda::kv {
 namespace {
@@ -19,6 +18,15 @@ TierKey tier_root(std::span<const std::byte> root) {
   std::memcpy(bytes.data(), kRootTag.data(), kRootTag.size());
   if (!root.empty()) std::memcpy(bytes.data() + kRootTag.size(), root.data(), root.size());
   return digest(bytes);
+}
+
+TierKey tier_root(const Sha256& identity, const CacheNamespace& cache_namespace) {
+  std::array<std::byte, sizeof(Sha256) + 16> root;
+  std::byte* at = std::ranges::copy(identity, root.data()).out;
+  for (const uint64_t word : cache_namespace.bits) {
+    for (int shift = 0; shift < 64; shift += 8) *at++ = static_cast<std::byte>(word >> shift);
+  }
+  return tier_root(root);
 }
 
 TierKey tier_key(const TierKey& parent, std::span<const TokenId, kBlockTokens> tokens) {

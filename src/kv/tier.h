@@ -25,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/token_id.h"
 #include "kv/ids.h"
 
@@ -38,6 +39,8 @@ struct TierKey {
 // `root`: model file digest, tokenizer, rope, layout id and format table, arithmetic, numerics revision, namespace; each of fixed length
 // or length-prefixed by the caller.
 TierKey tier_root(std::span<const std::byte> root);
+// Of a model's identity (Tiering::set_identity) and a namespace.
+TierKey tier_root(const Sha256& identity, const CacheNamespace& cache_namespace);
 // The key of the block of these tokens behind `parent`: a block's, or the root's.
 TierKey tier_key(const TierKey& parent, std::span<const TokenId, kBlockTokens> tokens);
 

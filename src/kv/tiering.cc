@@ -46,12 +46,7 @@ void Tiering::set_identity(ModelId model, const Sha256& identity) { models_.at(m
 TierKey Tiering::root_key(ModelId model, const CacheNamespace& cache_namespace) const {
   const std::optional<Sha256>& identity = models_.at(model).identity;
   CHECK(identity);
-  std::array<std::byte, sizeof(Sha256) + 16> root;
-  std::byte* at = std::ranges::copy(*identity, root.data()).out;
-  for (const uint64_t word : cache_namespace.bits) {
-    for (int shift = 0; shift < 64; shift += 8) *at++ = static_cast<std::byte>(word >> shift);
-  }
-  return tier_root(root);
+  return tier_root(*identity, cache_namespace);
 }
 
 void Tiering::store(ModelId model, const TierObject& object, BlockId block) {
@@ -61,8 +56,8 @@ void Tiering::store(ModelId model, const TierObject& object, BlockId block) {
   publish();
 }
 
-void Tiering::store_again(ModelId model, const TierObject& object, BlockId block) {
-  if (storing_.contains(object)) return;
+bool Tiering::store_again(ModelId model, const TierObject& object, BlockId block) {
+  if (storing_.contains(object)) return true;
   const Said said = said_.empty() ? Said{} : said_of(object);
   const bool is_said = said.object == object && clock_.now_us() < said.until_us;
   const bool is_lost = is_said && said.presence == Presence::kNo;
@@ -70,6 +65,7 @@ void Tiering::store_again(ModelId model, const TierObject& object, BlockId block
       model, object, block, [&](Presence p) { return p == Presence::kNo || (p == Presence::kUnknown && is_lost); });
   if (is_lost && outcome == Outcome::kBegun) said_of(object).until_us = 0;
   if (!said_.empty() && !is_said && unsure_.size() < kMostUnsure) unsure_.push_back(object);
+  return outcome != Outcome::kRefused;
 }
 
 void Tiering::ask_again() {
@@ -82,6 +78,13 @@ void Tiering::ask_again() {
     add_asking(store, ticket, nullptr, unsure_);
   }
   unsure_.clear();
+}
+
+std::optional<size_t> Tiering::find(const TierObject& object) const {
+  for (size_t i = 0; i < stores_.size(); ++i) {
+    if (stores_[i].store->presence(object) == Presence::kYes) return i;
+  }
+  return std::nullopt;
 }
 
 Tiering::Outcome Tiering::put_where(ModelId model, const TierObject& object, BlockId block,

@@ -55,6 +55,9 @@ struct TierModel {
 // Whether a tier that keeps no index may be asked: a round trip.
 enum class TierAsking : uint8_t { kMay, kNever };
 
+// Whether a load must be estimated to be faster than computing.
+enum class TierWorth : uint8_t { kIfFaster, kAlways };
+
 // What a load is asked for.
 struct TierLookup {
   ModelId model;
@@ -63,6 +66,7 @@ struct TierLookup {
   std::span<const TierKey> keys;       // of the namespace's root, and of the blocks that the caller holds already
   NodeId at;                           // the last of those, or the root
   TierAsking asking = TierAsking::kMay;
+  TierWorth worth = TierWorth::kIfFaster;
 };
 
 // Why there is nothing to wait for.
@@ -105,12 +109,14 @@ class Tiering {
 
   // Requires is_ready().
   TierKey root_key(ModelId model, const CacheNamespace& cache_namespace) const;
+  // Whether a tier is known to have the object.
+  std::optional<size_t> find(const TierObject& object) const;
 
   // `block` is sealed. Its bytes are copied before the call returns.
   void store(ModelId model, const TierObject& object, BlockId block);
   // The same for a block that was stored before: where a tier is known to have dropped it since. Of a tier that keeps no index this is
-  // known after ask_again(), and asked about so often only (kAskAgainUs).
-  void store_again(ModelId model, const TierObject& object, BlockId block);
+  // known after ask_again(), and asked about so often only (kAskAgainUs).   False: it found no room on its way, and may be tried again.
+  bool store_again(ModelId model, const TierObject& object, BlockId block);
   // Asks about what the calls of store_again() since the last one did not know.
   void ask_again();
   // Requires is_ready(). RAM has none of what stands behind `keys`, or not the windows for it.
@@ -131,6 +137,8 @@ class Tiering {
   // Blocks of the model that are being loaded.
   void for_each_block(ModelId model, const std::function<void(GroupId, BlockId)>& visit) const;
   Status check_integrity() const;
+
+  const std::optional<Sha256>& identity(ModelId model) const { return models_.at(model).identity; }
 
  private:
   struct Model {
@@ -180,6 +188,7 @@ class Tiering {
     bool was_not_asked = false;                                    // a tier that answers too slowly
     std::unordered_map<TierObject, size_t, TierObjectHash> asked;  // present, by tier
     enum class Phase : uint8_t { kNew, kAsking, kReading, kDone } phase = Phase::kNew;
+    TierWorth worth = TierWorth::kIfFaster;
     int64_t begin_us = 0;
   };
   struct Reading {

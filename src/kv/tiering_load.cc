@@ -92,6 +92,7 @@ Tiering::Load& Tiering::add_load(const TierLookup& wanted, const TierKey& next, 
   load.cache_namespace = wanted.cache_namespace;
   load.first = wanted.keys.size() - 1;
   load.end = end;
+  load.worth = wanted.worth;
   load.begin_us = clock_.now_us();
   const std::span<const TokenId> whole = wanted.token_ids.first(end * kBlockTokens);
   load.token_ids.assign(whole.begin(), whole.end());
@@ -252,7 +253,7 @@ std::optional<TierMiss> Tiering::begin(Load& load) {
     if (end == load.first) break;
     cut(load, end);
     list_pieces(load);
-    if (is_slower(load)) {
+    if (load.worth == TierWorth::kIfFaster && is_slower(load)) {
       ++stats_.loads_slow;
       load.pieces.clear();
       return TierMiss::kSlow;

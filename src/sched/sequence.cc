@@ -20,6 +20,7 @@ Sequence::Sequence(SequenceSpec spec, uint64_t order, int64_t queued_us)
       prompt_logits_(spec.prompt_logits),
       reuse_(spec.reuse) {
   lease.open_namespace = spec.open_namespace;
+  lease.session = spec.session;
   lease.reuse = prompt_logits_ == PromptLogits::kAll ? kv::PrefixReuse::kNone : spec.reuse;
 }
 

@@ -65,6 +65,7 @@ struct SequenceSpec {
   kv::ModelId model{};
   kv::CacheNamespace cache_namespace{};
   kv::CacheNamespace open_namespace{};  // KvLease::open_namespace
+  kv::SessionId session{};              // KvLease::session
   std::vector<TokenId> prompt;
   PromptLogits prompt_logits = PromptLogits::kNone;
   kv::PrefixReuse reuse = kv::PrefixReuse::kMatch;  // kNone where all prompt logits are wanted, whatever it says

@@ -54,8 +54,14 @@ class FakeEngine final : public engine::Engine {
     map.page = page;
     reply(std::move(map));
   }
+  void ask_session(engine::SessionAsk ask, std::function<void(Result<engine::SessionAnswer>)> reply) override {
+    session_asks.push_back(std::move(ask));
+    reply(session_answer);
+  }
   engine::Records& records() override { return records_; }
 
+  std::vector<engine::SessionAsk> session_asks;
+  Result<engine::SessionAnswer> session_answer = engine::SessionEnded{};
   kv::Account account;
   kv::BlockMapPage block_map{.n_pages = 1, .extents = {}};
 

@@ -15,6 +15,7 @@ struct Sums {
   int64_t prompt = 0, reused = 0, copied = 0;
   std::string_view miss = "none";
   std::vector<CacheReport::TierTokens> tiers;
+  const CacheReport::Session* session = nullptr;  // the last one's
   bool has_report = false;
 };
 
@@ -26,6 +27,7 @@ Sums sums_of(const CacheReports& reports) {
     sums.prompt += report->prompt_tokens;
     sums.reused += report->reused_tokens;
     sums.copied += report->copied_tokens;
+    if (report->session) sums.session = &*report->session;
     if (sums.miss == "none") sums.miss = report->first_miss_word();
     sums.tiers.resize(std::max(sums.tiers.size(), report->tiers.size()));
     for (size_t i = 0; i < report->tiers.size(); ++i) {
@@ -57,6 +59,11 @@ std::string divergence_json(const CacheReport& report) {
                      found.cached ? token_json(*found.cached) : "null");
 }
 
+std::string session_json(const CacheReport& report) {
+  if (!report.session) return "null";
+  return fmt::format(R"({{"id":{},"held_tokens":{}}})", json_string(report.session->id), report.session->held_tokens);
+}
+
 std::string report_json(size_t index, const CacheReport& report) {
   std::string misses;
   for (const CacheReport::Miss& miss : report.misses) {
@@ -66,11 +73,11 @@ std::string report_json(size_t index, const CacheReport& report) {
   return fmt::format(
       R"({{"prompt":{},"prompt_tokens":{},"reused_tokens":{},"reused_by_tier":{},"copied_tokens":{},)"
       R"("computed_tokens":{},"first_differing_token":{},"misses":[{}],"waited_ms":{:.3f},"load_waited_ms":{:.3f},"preemptions":{},)"
-      R"("recomputed_tokens":{}}})",
+      R"("recomputed_tokens":{},"session":{}}})",
       index, report.prompt_tokens, report.reused_tokens, by_tier_json(report.reused_tokens, report.tiers),
       report.copied_tokens, report.computed_tokens(), divergence_json(report), misses,
       static_cast<double>(report.waited_us) / 1000, static_cast<double>(report.load_waited_us) / 1000,
-      report.preemptions, report.recomputed_tokens);
+      report.preemptions, report.recomputed_tokens, session_json(report));
 }
 
 std::string sharing_json(uint64_t logical, uint64_t stored) {
@@ -109,6 +116,19 @@ std::string index_json(const kv::Account& account) {
                      R"("index":{{"nodes":{},"bytes":{}}})",
                      index.evicted_for_room, index.evicted_for_others, index.evicted_local, index.passed_local,
                      index.nodes, index.memory_bytes);
+}
+
+std::string sessions_json(const kv::Account& account) {
+  if (!account.sessions || !account.index) return "null";
+  const kv::SessionStats& stats = *account.sessions;
+  return fmt::format(
+      R"({{"count":{},"pinned":{},"held_bytes":{},"pinned_bytes":{},"idle_bytes":{},"pin_limit_bytes":{},)"
+      R"("evicted_blocks":{},"table_bytes":{},"turns":{},"created":{},"restored":{},"expired":{},"displaced":{},)"
+      R"("deleted":{},"sinking":{}}})",
+      stats.sessions, stats.pinned, account.index->held_bytes, account.index->pinned_bytes,
+      account.index->held_bytes - account.index->pinned_bytes, stats.pin_limit_bytes, account.index->evicted_held,
+      stats.table_bytes, stats.turns, stats.created, stats.restored, stats.expired, stats.displaced, stats.deleted,
+      stats.sinking);
 }
 
 std::string reuse_json(const kv::Account& account) {
@@ -176,8 +196,11 @@ char letter(kv::BlockState state) {
 std::string cache_summary(const CacheReports& reports) {
   const Sums sums = sums_of(reports);
   if (!sums.has_report) return {};
-  return fmt::format("reused={} copied={} computed={} miss={}", sums.reused, sums.copied, sums.prompt - sums.reused,
-                     sums.miss);
+  std::string summary = fmt::format("reused={} copied={} computed={} miss={}", sums.reused, sums.copied,
+                                    sums.prompt - sums.reused, sums.miss);
+  if (sums.session != nullptr)
+    summary += fmt::format(" session={} held={}", sums.session->id, sums.session->held_tokens);
+  return summary;
 }
 
 std::string cache_reports_json(std::string_view id, const CacheReports& reports) {
@@ -201,12 +224,12 @@ std::string account_json(const kv::Account& account, std::span<const engine::Mod
       R"({{"object":"kv","budget_bytes":{},"live_bytes":{},"cached_bytes":{},"free_bytes":{},"overhead_bytes":{},)"
       R"("stored_bytes":{},"internal_waste_bytes":{},"reserved_unused_bytes":{},"stranded_bytes":{},)"
       R"("sharing_factor":{},"extents":{{"bytes":{},"count":{},"free":{}}},"descriptor_bytes":{},{},)"
-      R"("reuse_distance":{},"models":[{}],"tiers":[{}]}})",
+      R"("sessions":{},"reuse_distance":{},"models":[{}],"tiers":[{}]}})",
       pool.budget_bytes, pool.live_bytes, pool.cached_bytes, pool.free_bytes, pool.overhead_bytes, stored,
       sum_bytes(account, &kv::GroupAccount::wasted_tokens), sum_bytes(account, &kv::GroupAccount::reserved_tokens),
       pool.free_bytes - pool.free_extents * account.extent_bytes, sharing_json(logical, stored), account.extent_bytes,
-      account.n_extents, pool.free_extents, account.descriptor_bytes, index_json(account), reuse_json(account),
-      models_json(account, models), tiers_json(tiers));
+      account.n_extents, pool.free_extents, account.descriptor_bytes, index_json(account), sessions_json(account),
+      reuse_json(account), models_json(account, models), tiers_json(tiers));
 }
 
 std::string block_map_json(const kv::BlockMapPage& map, std::span<const engine::ModelInfo> models) {

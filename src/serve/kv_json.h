@@ -11,7 +11,8 @@
 
 namespace pagoda::serve {
 
-// "reused=2016 copied=14 computed=9 miss=cold", summed over the prompts; the first miss there is. Empty if there is no report.
+// "reused=2016 copied=14 computed=9 miss=cold", and of a session's request " session=ID held=2048" behind it; summed over the prompts; the
+// first miss there is. Empty if there is no report.
 std::string cache_summary(const CacheReports& reports);
 std::string cache_reports_json(std::string_view id, const CacheReports& reports);
 

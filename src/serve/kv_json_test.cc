@@ -101,11 +101,16 @@ TEST(KvJsonTest, Account) {
   EXPECT_TRUE(json["reuse_distance"].is_null());
   EXPECT_EQ(json["models"][0]["model"], "a \"model\"");
   EXPECT_TRUE(json["models"][0]["groups"][0]["window_tokens"].is_null());
-  account.index = kv::PrefixStats{.nodes = 3, .evicted_for_room = 4};
+  EXPECT_TRUE(json["sessions"].is_null());
+  account.index = kv::PrefixStats{.nodes = 3, .evicted_for_room = 4, .held_bytes = 96, .pinned_bytes = 32};
+  account.sessions = kv::SessionStats{.sessions = 2, .pinned = 1};
   account.reuse = kv::ReuseCurve{.looked_up_blocks = 8, .sampled_blocks = 8, .hit_blocks = {1, 2, 3, 4}};
   account.models[0].groups[0].stored_tokens = 0;
   json = Json::parse(account_json(account, {}, {}));
   EXPECT_EQ(json["index"]["nodes"], 3);
+  EXPECT_EQ(json["sessions"]["held_bytes"], 96);
+  EXPECT_EQ(json["sessions"]["idle_bytes"], 64);
+  EXPECT_EQ(json["sessions"]["count"], 2);
   EXPECT_EQ(json["evicted_blocks"]["for_room"], 4);
   EXPECT_EQ(json["reuse_distance"]["hit_rates"][2], (Json{{"budget", 2}, {"bytes", 2000}, {"hit_rate", 0.375}}));
   EXPECT_TRUE(json["sharing_factor"].is_null());

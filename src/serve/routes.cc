@@ -1,7 +1,6 @@
 #include "serve/routes.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "api/error_map.h"
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "serve/kv_json.h"
 #include "serve/model_names.h"
+#include "serve/query.h"
 
 namespace pagoda::serve {
 namespace {
@@ -33,22 +33,6 @@ bool is_usable_id(std::string_view id) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
            c == '.';
   });
-}
-
-// The query's value of that name; nothing if it is not there. kInvalidArgument if it is no whole number.
-Result<std::optional<uint64_t>> query_number(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const std::string_view part = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), part.size() + 1));
-    if (part.substr(0, part.find('=')) != name) continue;
-    const std::string_view digits = part.substr(std::min(part.size(), name.size() + 1));
-    uint64_t number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error == std::errc() && end == digits.data() + digits.size()) return number;
-    return pagoda::fail(
-        Error{ErrorCode::kInvalidArgument, fmt::format("{} must be a whole number, from 0", name), std::string(name)});
-  }
-  return std::nullopt;
 }
 
 http::HttpResponse not_found(std::string_view message) {
@@ -89,6 +73,7 @@ http::Router Routes::router() {
   router.add("GET", "/v1/requests/{id}/cache", [this](const HttpRequest& request, Responder responder) {
     responder.send(request_cache(request.path_value("id")));
   });
+  sessions_.add_to(router);
   router.add("GET", "/",
              [](HttpRequest, Responder responder) { responder.send({200, "text/plain", {}, "Pagoda is running\n"}); });
   return router;

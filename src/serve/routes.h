@@ -12,6 +12,7 @@
 #include "serve/call.h"
 #include "serve/request_log.h"
 #include "serve/server.h"
+#include "serve/session_routes.h"
 #include "serve/worker.h"
 
 namespace pagoda::serve {
@@ -59,6 +60,7 @@ class Routes {
   engine::Engine& engine_;
   const ServeOptions options_;
   IdSource ids_;
+  SessionRoutes sessions_{engine_, ids_};
   RequestLog log_;
   std::atomic<bool> is_draining_{false};
   Worker worker_;

@@ -1,6 +1,6 @@
 // Server: the engine behind HTTP. Routes, model names, streaming, cancelling for vanished clients, draining.
 // Routes: POST /v1/chat/completions /v1/completions; GET /v1/models /v1/models/{id} /v1/requests/{id}/cache
-// /v1/kv /v1/kv/blocks /v1/engine /health /ping /version /.
+// /v1/kv /v1/kv/blocks /v1/engine /health /ping /version /; and those of session_routes.h.
 // Threads: handlers run on the io thread: they parse, submit and render, and wait for nothing.
 #pragma once
 

@@ -294,6 +294,76 @@ TEST_F(ServerTest, KvRoutes) {
   EXPECT_THAT(ask(post("/v1/kv", "")), StartsWith("HTTP/1.1 405 "));
 }
 
+TEST_F(ServerTest, SessionRoutes) {
+  using Verb = engine::SessionAsk::Verb;
+  start();
+  engine::SessionReport report;
+  report.info.name = "a";
+  report.info.n_tokens = 70;
+  report.places = {.n_blocks = 2, .ram_blocks = 1, .ram_bytes = 512, .tier_blocks = {1}};
+  report.tier_names = {"disk"};
+  engine_.session_answer = report;
+  EXPECT_THAT(ask(post("/v1/sessions", R"({"session_id":"a","ttl_seconds":5,"cache_salt":"s"})")),
+              AllOf(StartsWith("HTTP/1.1 201 "), HasSubstr(R"("id":"a","tokens":70)"),
+                    HasSubstr(R"("blocks_by_tier":{"ram":1,"disk":1,"elsewhere":0})")));
+  ASSERT_EQ(engine_.session_asks.size(), 1u);
+  EXPECT_EQ(engine_.session_asks[0].verb, Verb::kCreate);
+  EXPECT_EQ(engine_.session_asks[0].name, "a");
+  EXPECT_EQ(engine_.session_asks[0].cache_salt, "s");
+  EXPECT_EQ(engine_.session_asks[0].ttl_us, 5'000'000);
+  ask(post("/v1/sessions", ""));
+  EXPECT_THAT(engine_.session_asks.back().name, StartsWith("sess-"));
+  EXPECT_THAT(ask(post("/v1/sessions/a/fork", R"({"session_id":"b"})", "X-Pagoda-Cache-Salt: t\r\n")),
+              StartsWith("HTTP/1.1 201 "));
+  EXPECT_EQ(engine_.session_asks.back().verb, Verb::kFork);
+  EXPECT_EQ(engine_.session_asks.back().new_name, "b");
+  EXPECT_EQ(engine_.session_asks.back().cache_salt, "t");
+  EXPECT_THAT(ask(post("/v1/sessions/a/pin", "")), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(engine_.session_asks.back().verb, Verb::kPin);
+  EXPECT_THAT(ask("DELETE /v1/sessions/a/pin HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(engine_.session_asks.back().verb, Verb::kUnpin);
+  EXPECT_THAT(ask(post("/v1/sessions/a/import", "bytes")), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(engine_.session_asks.back().bytes, "bytes");
+  EXPECT_THAT(get("/v1/sessions/a"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(engine_.session_asks.back().verb, Verb::kGet);
+}
+
+TEST_F(ServerTest, SessionAnswers) {
+  using Verb = engine::SessionAsk::Verb;
+  start();
+  engine_.session_answer = engine::SessionEnded{};
+  EXPECT_THAT(ask("DELETE /v1/sessions/a HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 204 "));
+  EXPECT_EQ(engine_.session_asks.back().verb, Verb::kDelete);
+  engine_.session_answer = engine::SessionBytes{{std::byte{'P'}}, 3};
+  EXPECT_THAT(get("/v1/sessions/a/export?part=2"),
+              AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("x-pagoda-parts: 3\r\n"), EndsWith("\r\n\r\nP")));
+  EXPECT_EQ(engine_.session_asks.back().number, 2u);
+  kv::SessionInfo info;
+  info.name = "b";
+  engine_.session_answer = engine::SessionPage{{info}};
+  EXPECT_THAT(get("/v1/sessions?after=a&limit=7"),
+              AllOf(HasSubstr(R"("data":[{"object":"session","id":"b")"), HasSubstr(R"("last":"b")")));
+  EXPECT_EQ(engine_.session_asks.back().name, "a");
+  EXPECT_EQ(engine_.session_asks.back().number, 7u);
+  engine_.session_answer = pagoda::fail(Error{ErrorCode::kNotFound, "there is no session a", "session_id"});
+  EXPECT_THAT(get("/v1/sessions/a"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("session_not_found")));
+  engine_.session_answer = pagoda::fail(ErrorCode::kConflict, "8192 of at most 8192 are pinned");
+  EXPECT_THAT(ask(post("/v1/sessions/a/pin", "")), AllOf(StartsWith("HTTP/1.1 409 "), HasSubstr("at most 8192")));
+}
+
+TEST_F(ServerTest, SessionRequestsThatAreWrong) {
+  start();
+  for (const char* body : {"[]", "{", R"({"session_id":"a/b"})", R"({"session_id":""})", R"({"ttl_seconds":0})",
+                           R"({"ttl_seconds":"x"})", R"({"cache_salt":""})"}) {
+    EXPECT_THAT(ask(post("/v1/sessions", body)), StartsWith("HTTP/1.1 400 ")) << body;
+  }
+  EXPECT_THAT(get("/v1/sessions?limit=x"), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr(R"("param":"limit")")));
+  EXPECT_THAT(ask(post("/v1/sessions/a%20b/import", "x")), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(get("/v1/sessions/a/fork"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(get("/v1/sessions/a/b"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_TRUE(engine_.session_asks.empty());
+}
+
 TEST_F(ServerTest, CorsAndLargeBodies) {
   options_.cors_origin = "*";
   options_.max_body_bytes = 100;

@@ -1,0 +1,134 @@
+#include "kv/session_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "kv/byte_text.h"
+
+namespace pagoda::kv {
+namespace {
+
+constexpr std::chrono::milliseconds kDelay{1000};
+constexpr uint64_t kMostFileBytes = 256 + kMaxSessionTokens * sizeof(TokenId);
+
+std::string file_name(const SessionKey& key) {
+  std::vector<std::byte> bytes;
+  ByteWriter out(bytes);
+  for (const uint64_t word : key.cache_namespace.bits) out.number(word);
+  out.text(key.name);
+  const Sha256 digest = sha256(bytes);
+  return to_hex(std::span(digest).first(16)) + ".session";
+}
+
+Result<std::vector<std::byte>> read_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const uint64_t n_bytes = std::filesystem::file_size(path, error);
+  if (error || n_bytes > kMostFileBytes) return fail(ErrorCode::kBadFile, "{} is no session's file", path.string());
+  std::vector<std::byte> bytes(n_bytes);
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(n_bytes)))
+    return fail(ErrorCode::kIo, "cannot read {}", path.string());
+  return bytes;
+}
+
+Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  const std::string made = path.string() + ".new";
+  const int fd = ::open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return fail(ErrorCode::kIo, "cannot make {}: {}", made, std::strerror(errno));
+  Status status;
+  while (!bytes.empty() && status) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n > 0) bytes = bytes.subspan(static_cast<size_t>(n));
+    if (n <= 0 && errno != EINTR) status = fail(ErrorCode::kIo, "cannot write {}: {}", made, std::strerror(errno));
+  }
+  ::close(fd);
+  std::error_code error;
+  if (status) std::filesystem::rename(made, path, error);
+  if (error) status = fail(ErrorCode::kIo, "cannot name {}: {}", path.string(), error.message());
+  if (!status) std::filesystem::remove(made, error);
+  return status;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SessionFiles>> SessionFiles::open(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (std::filesystem::create_directory(folder, error)) {
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
+  }
+  if (error || !std::filesystem::is_directory(folder)) {
+    return fail(ErrorCode::kIo, "cannot make the folder {} for sessions: {}", folder.string(), error.message());
+  }
+  return std::unique_ptr<SessionFiles>(new SessionFiles(folder));
+}
+
+SessionFiles::~SessionFiles() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+std::vector<SessionRecord> SessionFiles::load() const {
+  std::vector<SessionRecord> records;
+  std::error_code error;
+  const int64_t now_unix_s = unix_seconds();
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    if (entry.path().extension() != ".session") continue;
+    const Result<std::vector<std::byte>> bytes = read_file(entry.path());
+    Result<SessionRecord> record = bytes ? parse_session(*bytes, now_unix_s) : fail(bytes.error());
+    std::error_code gone;
+    if (!record) {
+      LOG_WARN("{}: {}", entry.path().string(), record.error().to_string());
+      if (record.error().code == ErrorCode::kBadFile) std::filesystem::remove(entry.path(), gone);
+    } else if (record->left_us <= 0 && !record->is_pinned) {
+      std::filesystem::remove(entry.path(), gone);
+    } else {
+      records.push_back(std::move(*record));
+    }
+  }
+  return records;
+}
+
+void SessionFiles::change(const SessionKey& key, std::optional<SessionRecord> record) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.insert_or_assign(key, std::move(record));
+  }
+  changed_.notify_one();
+}
+
+void SessionFiles::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_stopping_ || !waiting_.empty(); });
+    changed_.wait_for(lock, kDelay, [this] { return is_stopping_; });  // what changes again meanwhile is written once
+    const auto batch = std::exchange(waiting_, {});
+    if (batch.empty() && is_stopping_) return;
+    lock.unlock();
+    for (const auto& [key, record] : batch) write(key, record);
+    lock.lock();
+  }
+}
+
+void SessionFiles::write(const SessionKey& key, const std::optional<SessionRecord>& record) {
+  const std::filesystem::path path = folder_ / file_name(key);
+  if (!record) {
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    return;
+  }
+  const Status status = write_file(path, encode_session(*record, unix_seconds()));
+  if (!status && !is_failing_) LOG_WARN("sessions will not all outlive this process: {}", status.error().to_string());
+  is_failing_ = !status;
+}
+
+}  // namespace pagoda::kv

@@ -1,0 +1,339 @@
+#include "kv/sessions.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kv/block_table.h"
+
+namespace pagoda::kv {
+namespace {
+
+constexpr size_t kMostExpired = 64;  // of one poll
+constexpr uint64_t kRowBytes = 512;  // about: a session without its tokens
+
+const SharedTokens& no_tokens() {
+  static const SharedTokens kNone = std::make_shared<const std::vector<TokenId>>();
+  return kNone;
+}
+
+tl::unexpected<Error> unknown(const SessionKey& key) {
+  return fail(Error{ErrorCode::kNotFound, fmt::format("there is no session {}", key.name), "session_id"});
+}
+
+bool begins_with(std::span<const TokenId> tokens, std::span<const TokenId> beginning) {
+  return tokens.size() >= beginning.size() && std::ranges::equal(tokens.first(beginning.size()), beginning);
+}
+
+}  // namespace
+
+Sessions::Sessions(const SessionConfig& config) : config_(config) {
+  CHECK(config.index && config.pool && config.clock && config.ttl_us > 0 && config.most_sessions > 0);
+}
+
+// The index goes too.
+Sessions::~Sessions() = default;
+
+void Sessions::add_model(SessionModel model) {
+  const ModelId id = model.model;
+  const bool is_new = models_.try_emplace(id, std::move(model)).second;
+  CHECK(is_new);
+}
+
+Sessions::Session* Sessions::find(const SessionKey& key) {
+  const auto at = table_.find(key);
+  return at == table_.end() ? nullptr : at->second.get();
+}
+const Sessions::Session* Sessions::find(const SessionKey& key) const {
+  const auto at = table_.find(key);
+  return at == table_.end() ? nullptr : at->second.get();
+}
+Sessions::Session* Sessions::find(SessionId id) {
+  const auto at = by_id_.find(id);
+  return at == by_id_.end() ? nullptr : at->second;
+}
+
+// Null where every session there is room for is pinned or running.
+Sessions::Session* Sessions::make(const SessionKey& key, int64_t ttl_us) {
+  if (table_.size() >= config_.most_sessions) {
+    if (by_use_.empty()) return nullptr;
+    ++stats_.displaced;
+    end(*find(by_use_.begin()->second));
+  }
+  auto session = std::make_unique<Session>();
+  Session& made = *session;
+  made.id = SessionId(next_id_++);
+  made.key = key;
+  made.token_ids = no_tokens();
+  made.ttl_us = ttl_us;
+  made.used_us = config_.clock->now_us();
+  table_.emplace(key, std::move(session));
+  by_id_.emplace(made.id, &made);
+  set_idle(made);
+  ++stats_.created;
+  return &made;
+}
+
+// Its blocks become ordinary ones; what the tiers have dropped of them meanwhile they are to have again.
+void Sessions::end(Session& session) {
+  sink(session);
+  drop(session);
+  set_busy(session);
+  stats_.pinned -= session.is_pinned ? 1 : 0;
+  set_tokens(session, no_tokens());
+  if (config_.keeper != nullptr) config_.keeper->forget(session.key);
+  by_id_.erase(session.id);
+  table_.erase(SessionKey(session.key));
+}
+
+void Sessions::set_idle(Session& session) {
+  if (!session.is_idle()) return;
+  by_expiry_.emplace(session.expires_us(), session.id);
+  by_use_.emplace(session.used_us, session.id);
+}
+
+void Sessions::set_busy(Session& session) {
+  by_expiry_.erase({session.expires_us(), session.id});
+  by_use_.erase({session.used_us, session.id});
+}
+
+void Sessions::touch(Session& session) {
+  set_busy(session);
+  session.used_us = config_.clock->now_us();
+  set_idle(session);
+}
+
+SessionId Sessions::enter(const SessionKey& key) {
+  Session* session = find(key);
+  if (session == nullptr) session = make(key, config_.ttl_us);
+  if (session == nullptr) return {};
+  set_busy(*session);
+  ++session->n_running;
+  session->used_us = config_.clock->now_us();
+  return session->id;
+}
+
+void Sessions::leave(SessionId id) {
+  Session* session = find(id);
+  if (session == nullptr) return;
+  CHECK(session->n_running > 0);
+  --session->n_running;
+  touch(*session);
+}
+
+void Sessions::take(SessionTurn turn) {
+  Session* session = find(turn.session);
+  if (session == nullptr) return;
+  CHECK(turn.path.size() == turn.token_ids.size() / kBlockTokens);
+  touch(*session);
+  ++session->n_turns;
+  ++stats_.turns;
+  if (session->model == turn.model && begins_with(*session->token_ids, turn.token_ids)) {
+    hold_again(*session);
+  } else {
+    drop(*session);
+    session->model = turn.model;
+    set_tokens(*session, std::make_shared<const std::vector<TokenId>>(std::move(turn.token_ids)));
+    hold(*session, turn.path);
+  }
+  save(*session);
+  if (turn.copies == TierCopies::kSome) sink(*session);
+}
+
+Status Sessions::create(const SessionKey& key, std::optional<int64_t> ttl_us) {
+  if (find(key) != nullptr) {
+    return fail(Error{ErrorCode::kConflict, fmt::format("there is a session {} already", key.name), "session_id"});
+  }
+  const Session* session = make(key, ttl_us.value_or(config_.ttl_us));
+  if (session != nullptr) {
+    save(*session);
+    return {};
+  }
+  return fail(ErrorCode::kConflict, "all {} sessions (--max-sessions) are pinned or have a request running",
+              config_.most_sessions);
+}
+
+Status Sessions::remove(const SessionKey& key) {
+  Session* session = find(key);
+  if (session == nullptr) return unknown(key);
+  ++stats_.deleted;
+  end(*session);
+  return {};
+}
+
+Status Sessions::fork(const SessionKey& from, std::string name) {
+  const Session* origin = find(from);
+  if (origin == nullptr) return unknown(from);
+  const SharedTokens token_ids = origin->token_ids;  // the oldest idle session goes: that may be the origin
+  const ModelId model = origin->model;
+  const SessionKey key{from.cache_namespace, std::move(name)};
+  TRY(create(key, origin->ttl_us));
+  return put(key, model, token_ids);
+}
+
+Status Sessions::pin(const SessionKey& key, Pin pin) {
+  Session* session = find(key);
+  if (session == nullptr) return unknown(key);
+  if (session->is_pinned == (pin == Pin::kOn)) return {};
+  if (pin == Pin::kOn) {
+    const uint64_t bytes = bytes_to_pin(*session), pinned = config_.index->stats().pinned_bytes;
+    if (pinned + bytes > pin_limit_bytes()) {
+      return fail(ErrorCode::kConflict, "pinning {} takes {} bytes; {} of at most {} (half of --kv-memory) are pinned",
+                  key.name, bytes, pinned, pin_limit_bytes());
+    }
+  }
+  set_busy(*session);
+  session->is_pinned = pin == Pin::kOn;
+  session->used_us = config_.clock->now_us();
+  stats_.pinned += session->is_pinned ? 1 : uint64_t{0} - 1;
+  set_idle(*session);
+  hold_again(*session);
+  save(*session);
+  return {};
+}
+
+Result<Sessions::Path> Sessions::path(const SessionKey& key) const {
+  const Session* session = find(key);
+  if (session == nullptr) return unknown(key);
+  return Path{session->model, session->token_ids};
+}
+
+Status Sessions::put(const SessionKey& key, ModelId model, SharedTokens token_ids) {
+  Session* session = find(key);
+  if (session == nullptr) {
+    TRY(create(key, std::nullopt));
+    session = find(key);
+  }
+  const bool is_more =
+      session->token_ids->empty() || (session->model == model && begins_with(*token_ids, *session->token_ids));
+  if (!is_more) {
+    return fail(Error{ErrorCode::kConflict, fmt::format("session {} holds other tokens", key.name), "session_id"});
+  }
+  drop(*session);
+  session->model = model;
+  set_tokens(*session, std::move(token_ids));
+  hold_again(*session);
+  touch(*session);
+  save(*session);
+  return {};
+}
+
+void Sessions::restore(std::span<const SessionRecord> records) {
+  for (const SessionRecord& record : records) {
+    const auto model = std::ranges::find_if(
+        models_, [&](const auto& known) { return known.second.fingerprint == record.fingerprint; });
+    if (model == models_.end() || table_.size() >= config_.most_sessions || find(record.key) != nullptr) continue;
+    if (record.left_us <= 0 && !record.is_pinned) continue;
+    Session& session = *make(record.key, record.ttl_us);
+    set_busy(session);
+    session.model = model->first;
+    session.is_pinned = record.is_pinned;
+    session.used_us = config_.clock->now_us() - (record.ttl_us - record.left_us);
+    stats_.pinned += record.is_pinned ? 1 : 0;
+    set_tokens(session, record.token_ids);
+    set_idle(session);
+    ++stats_.restored;
+  }
+}
+
+void Sessions::poll() {
+  if (by_expiry_.empty() && sinking_.empty()) return;
+  const int64_t now_us = config_.clock->now_us();
+  for (size_t i = 0; i < kMostExpired && !by_expiry_.empty() && by_expiry_.begin()->first <= now_us; ++i) {
+    ++stats_.expired;
+    end(*find(by_expiry_.begin()->second));
+  }
+  if (sinking_.empty() || now_us < sink_us_) return;
+  if (sink_some(sinking_.front())) sinking_.pop_front();
+}
+
+std::optional<int64_t> Sessions::next_us() const {
+  std::optional<int64_t> next;
+  if (!by_expiry_.empty()) next = by_expiry_.begin()->first;
+  if (!sinking_.empty()) next = std::min(next.value_or(sink_us_), sink_us_);
+  return next;
+}
+
+NodeId Sessions::root_of(const Session& session) const {
+  const auto model = models_.find(session.model);
+  if (model == models_.end()) return kNoNode;
+  return config_.index->find_root(model->second.owner, model->second.fingerprint, session.key.cache_namespace);
+}
+
+// Of the blocks, the first that the token behind them all would see in a window group.
+size_t Sessions::first_window(const Session& session) const {
+  const size_t n_blocks = session.token_ids->size() / kBlockTokens;
+  size_t first = n_blocks;
+  for (const PrefixOwner::Group& group : models_.at(session.model).groups) {
+    if (group.window_tokens == 0) continue;
+    const auto n_tokens = static_cast<int32_t>(n_blocks) * kBlockTokens;
+    first = std::min(first, blocks_out_of_window(group.window_tokens, n_tokens));
+  }
+  return first;
+}
+
+// `path`: of its tokens' whole blocks, as far as they are there. A pinned session pins as many as the limit lets it.
+void Sessions::hold(Session& session, std::span<const NodeId> path) {
+  CHECK(session.hold.n_blocks == 0);
+  if (path.empty()) return;
+  PathHold hold{.n_blocks = path.size(), .first_window = first_window(session)};
+  uint64_t bytes = config_.index->stats().pinned_bytes;
+  for (; session.is_pinned && hold.n_pinned < path.size(); ++hold.n_pinned) {
+    const NodeId id = path[hold.n_pinned];
+    if (config_.index->rank(id) != HoldRank::kPinned) bytes += config_.index->node_bytes(id);
+    if (bytes > pin_limit_bytes()) break;
+  }
+  config_.index->hold_path(path, hold);
+  session.hold = hold;
+}
+
+void Sessions::drop(Session& session) {
+  config_.index->drop_path(root_of(session), *session.token_ids, session.hold);
+  session.hold = {};
+}
+
+// All of it that is there now.
+void Sessions::hold_again(Session& session) {
+  drop(session);
+  path_.clear();
+  config_.index->find_path(root_of(session), *session.token_ids, path_);
+  hold(session, path_);
+}
+
+uint64_t Sessions::bytes_to_pin(const Session& session) const {
+  path_.clear();
+  config_.index->find_path(root_of(session), *session.token_ids, path_);
+  uint64_t bytes = 0;
+  for (const NodeId id : path_) {
+    if (config_.index->rank(id) != HoldRank::kPinned) bytes += config_.index->node_bytes(id);
+  }
+  return bytes;
+}
+
+void Sessions::set_tokens(Session& session, SharedTokens token_ids) {
+  stats_.table_bytes += (token_ids->size() - session.token_ids->size()) * sizeof(TokenId);
+  session.token_ids = std::move(token_ids);
+}
+
+void Sessions::save(const Session& session) const {
+  if (config_.keeper == nullptr) return;
+  const auto model = models_.find(session.model);
+  if (model == models_.end()) return;
+  const int64_t left_us = std::max<int64_t>(0, session.expires_us() - config_.clock->now_us());
+  config_.keeper->save({.key = session.key,
+                        .fingerprint = model->second.fingerprint,
+                        .token_ids = session.token_ids,
+                        .ttl_us = session.ttl_us,
+                        .left_us = std::min(left_us, session.ttl_us),
+                        .is_pinned = session.is_pinned});
+}
+
+SessionStats Sessions::stats() const {
+  SessionStats stats = stats_;
+  stats.sessions = table_.size();
+  stats.table_bytes += table_.size() * kRowBytes;
+  stats.pin_limit_bytes = pin_limit_bytes();
+  stats.sinking = sinking_.size();
+  return stats;
+}
+
+}  // namespace pagoda::kv

@@ -1,0 +1,44 @@
+// SessionRoutes: /v1/sessions and what is below it. What is asked is answered on the engine thread between two steps and rendered on the io
+// thread.
+//
+//   POST   /v1/sessions               {session_id?, ttl_seconds?, cache_salt?}       201
+//   GET    /v1/sessions               ?limit= &after=                                those of the caller's namespace
+//   GET    /v1/sessions/{id}          DELETE the same                                200, 204
+//   POST   /v1/sessions/{id}/fork     {session_id?}                                  201: the new one
+//   POST   /v1/sessions/{id}/pin      DELETE the same: unpin                         200; 409 beyond the limit
+//   GET    /v1/sessions/{id}/export   ?part=                                         octets; x-pagoda-parts says how many there are
+//   POST   /v1/sessions/{id}/import   a part as exported                             200
+//
+// cache_salt: the body's, or the header x-pagoda-cache-salt where there is no JSON body. To another salt a session is unknown: 404.
+// Threads: handlers run on io threads.
+#pragma once
+
+#include <string>
+
+#include "engine/engine.h"
+#include "http/router.h"
+
+namespace pagoda::serve {
+
+class IdSource;
+
+class SessionRoutes {
+ public:
+  SessionRoutes(engine::Engine& engine, IdSource& ids) : engine_(engine), ids_(ids) {}
+  // This object must outlive the router.
+  void add_to(http::Router& router);
+
+ private:
+  using Verb = engine::SessionAsk::Verb;
+  void with_body(Verb verb, const http::HttpRequest& request, http::Responder responder);
+  void without_body(Verb verb, http::HttpRequest request, http::Responder responder);
+  void ask(engine::SessionAsk ask, http::Responder responder);
+
+  engine::Engine& engine_;
+  IdSource& ids_;
+};
+
+// Any answer, as `verb` was asked. Pure.
+http::HttpResponse session_response(engine::SessionAsk::Verb verb, const engine::SessionAnswer& answer);
+
+}  // namespace pagoda::serve
