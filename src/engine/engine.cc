@@ -177,7 +177,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       const bool stepped = runner_->step(*this);
       end_planned();
       if (stepped) records_.steps.push(runner_->record());
-      if (stepped || answers || !messages.empty()) continue;
+      if (stepped || answers || !messages.empty() || runner_->prepare()) continue;
       std::optional<int64_t> timeout_us;
       if (const auto wake = runner_->scheduler().wake_us()) timeout_us = std::max<int64_t>(0, *wake - clock_.now_us());
       mailbox_.wait(timeout_us);
