@@ -56,7 +56,7 @@ struct MatmulInput {
   int ld = 0;
   QuantRows quant;                 // all null but in int8 arithmetic
   const uint16_t* bf16 = nullptr;  // [n_rows, n_cols of the weight], in bf16 arithmetic
-  PackedRows packed = {};          // may be absent, or of other rows or another type: the matmul then packs `quant` for itself
+  PackedRows packed = {};  // may be absent, or of other rows or another type: the matmul then packs `quant` for itself
 };
 
 // The rows of queries that share one KV head, against one sequence's cached tokens. Row r sees token t iff

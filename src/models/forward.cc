@@ -206,7 +206,8 @@ void Forward::mlp(const Norm& norm, const GatedMlp& layer, const Norm& post) {
   if (is_split_by_rows()) {
     by_rows(n_rows_, [&](Range rows, int part) {
       normalize(norm, rows, part);
-      const MatmulInput input = packed(input_of(w_.h, config_.embed_dim, config_.embed_dim, w_.outer), layer.gate, rows);
+      const MatmulInput input =
+          packed(input_of(w_.h, config_.embed_dim, config_.embed_dim, w_.outer), layer.gate, rows);
       const int n_panels = layer.gate.weight.n_panels();
       for (int first = 0; first < n_panels; first += kGatePanels)
         gate_and_up(layer, {first, std::min(first + kGatePanels, n_panels)}, input, rows, part);

@@ -276,8 +276,8 @@ void matmul_int8(const tensor::PanelMatrix& w, Range panels, const MatmulInput& 
   using Source = ScratchSource<cell_form<kType>()>;
   static_assert(kInt8Panels * kChunkCells * Source::kCellBytes <= kExpandedBytes);
   const PackedRows& packed = x.packed;
-  const bool is_packed = packed.data != nullptr && packed.type == kType && packed.rows.begin == rows.begin &&
-                         packed.rows.end == rows.end;
+  const bool is_packed =
+      packed.data != nullptr && packed.type == kType && packed.rows.begin == rows.begin && packed.rows.end == rows.end;
   const Pieces tiles = int8_tiles<kType>(w.n_cols, rows);
   for (int i = 0; i < tiles.count; ++i) {
     const Range tile{rows.begin + tiles[i].begin, rows.begin + tiles[i].end};
