@@ -28,6 +28,7 @@ bool has_tiers(const EngineConfig& config) {
 sched::SchedConfig sched_config(const EngineConfig& config) {
   sched::SchedConfig out;
   out.step_tokens = config.step_tokens;
+  out.quiet_factor = kQuietFactor;
   out.chunk_tokens = config.chunk_tokens;
   out.max_waiting = config.max_queued;
   out.kv_reuse = config.kv_reuse == KvReuse::kOn ? sched::KvReuse::kOn : sched::KvReuse::kOff;

@@ -39,8 +39,9 @@ enum class KvReuse : uint8_t {
 };
 
 struct SchedConfig {
-  int32_t step_tokens = 512;    // rows of one step; decodes come first, but prefills always get a tenth
-  int32_t chunk_tokens = 0;     // the most rows of one prefill chunk; 0: what the step has left
+  int32_t step_tokens = 512;  // rows of one step; decodes come first, but prefills always get a tenth
+  int32_t quiet_factor = 1;   // as many times step_tokens are a step's rows while no sequence waits for its next token
+  int32_t chunk_tokens = 0;   // the most rows of one prefill chunk; 0: what the step has left
   int32_t logits_tokens = 512;  // the most prompt rows of one step whose logits are wanted (PromptLogits::kAll)
   int32_t max_running = 256;    // sequences of one model that compute at once
   int32_t max_waiting = 1024;   // of all models; submit refuses beyond

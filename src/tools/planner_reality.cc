@@ -165,11 +165,12 @@ Result<std::vector<VerifiedFigure>> verify_plan(const engine::EngineConfig& conf
   OneSequence sequence(*runner, n_tokens);
   TRY(sequence.run());
   TRY_ASSIGN(const std::vector<models::AttentionGroup> planned, groups_of(plan.model, plan.request.format));
-  add_sequence(planned, own.step_tokens + 1, sequence, figures);
+  add_sequence(planned, engine::kQuietFactor * own.step_tokens + 1, sequence, figures);
   const auto format = std::ranges::find(plan.formats, plan.request.format, &FormatPlan::name);
   if (format != plan.formats.end()) add_growth(*format, plan.model.config.sliding_window, sequence, figures);
 
-  const uint64_t held = plan.weight_bytes + engine::context_bytes(groups, n_tokens, own.step_tokens);
+  const uint64_t held =
+      plan.weight_bytes + engine::context_bytes(groups, n_tokens, engine::kQuietFactor * own.step_tokens);
   const auto most = static_cast<uint64_t>(static_cast<double>(held + plan.overhead_bytes) * (1 + kResidentTolerance));
   figures.push_back({"resident memory", held + plan.overhead_bytes, sequence.resident(), held, most});
   return figures;
