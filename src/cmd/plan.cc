@@ -65,8 +65,8 @@ Result<PlanRequest> request_of(const Options& options, const PlannedModel& model
   PlanRequest request;
   request.format = options.kv_format;
   request.arithmetic = config.arithmetic;
-  request.chunk_tokens =
-      options.chunk_tokens > 0 ? std::min(options.chunk_tokens, options.step_tokens) : options.step_tokens;
+  request.chunk_tokens = engine::kQuietFactor * options.step_tokens;
+  if (options.chunk_tokens > 0) request.chunk_tokens = std::min(options.chunk_tokens, request.chunk_tokens);
   const int trained = model.config.context_length;
   request.context_tokens = options.context_tokens > 0 ? options.context_tokens : std::min(kDefaultContext, trained);
   request.memory_bytes = config.memory_bytes ? *config.memory_bytes : engine::available_memory_bytes();

@@ -1,10 +1,17 @@
 #include "engine/block_store.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/digest.h"
 
 namespace pagoda::engine {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kTouchBytes = size_t{2} << 20;
+
+}  // namespace
 
 Result<BlockStore> BlockStore::make(size_t n_extents, size_t extent_bytes,
                                     std::vector<std::vector<size_t>> block_bytes) {
@@ -13,6 +20,17 @@ Result<BlockStore> BlockStore::make(size_t n_extents, size_t extent_bytes,
   store.extent_bytes_ = extent_bytes;
   store.block_bytes_ = std::move(block_bytes);
   return store;
+}
+
+bool BlockStore::touch_ahead(size_t n_used) {
+  const size_t used = n_used * extent_bytes_;
+  const size_t ready = std::min(arena_.size(), used + std::min(kReadyBytes, arena_.size() / kReadyPart));
+  touched_bytes_ = std::max(touched_bytes_, used);
+  if (touched_bytes_ >= ready) return false;
+  const size_t end = std::min(touched_bytes_ + kTouchBytes, ready);
+  for (; touched_bytes_ < end; touched_bytes_ += kPageBytes) arena_.data()[touched_bytes_] = std::byte{0};
+  touched_bytes_ = end;
+  return touched_bytes_ < ready;
 }
 
 void BlockStore::copy_out(kv::ModelId model, kv::GroupId group, kv::BlockId block, std::span<std::byte> to) const {

@@ -1,6 +1,8 @@
 // BlockStore: the bytes of the KV blocks that kv::BlockPool deals: one arena of huge-page memory, cut into extents.
 // A block lies at extent * extent_bytes + slot * block_bytes of its group. Pages become resident when first written.
-// Threads: a block's bytes belong to whoever the pool says; the store itself is immutable after make().
+// The first write into 2 MiB of fresh memory takes 0.3 ms, on a virtual machine 8 ms and more: touch_ahead() does it before a request
+// would wait for it.
+// Threads: a block's bytes belong to whoever the pool says; the store itself is immutable after make() but for touch_ahead().
 #pragma once
 
 #include <cstddef>
@@ -12,6 +14,10 @@
 
 namespace pagoda::engine {
 
+// Memory that touch_ahead() keeps ready, at most, and of the whole.
+inline constexpr size_t kReadyBytes = size_t{128} << 20;
+inline constexpr size_t kReadyPart = 8;
+
 class BlockStore final : public kv::BlockIo {
  public:
   // block_bytes[model][group].
@@ -21,6 +27,10 @@ class BlockStore final : public kv::BlockIo {
     return arena_.data() + offset(model, group, block);
   }
   size_t block_bytes(kv::ModelId model, kv::GroupId group) const { return block_bytes_[model.value][group.value]; }
+
+  // Makes up to 2 MiB of the extents [n_used, n_used + kReadyBytes) resident, none of which was ever dealt; n_used never falls. False:
+  // they all are. One thread.
+  bool touch_ahead(size_t n_used);
 
   void copy_out(kv::ModelId model, kv::GroupId group, kv::BlockId block, std::span<std::byte> to) const override;
   void copy_in(kv::ModelId model, kv::GroupId group, kv::BlockId block, std::span<const std::byte> from) override;
@@ -35,6 +45,7 @@ class BlockStore final : public kv::BlockIo {
 
   tensor::AlignedBuffer arena_;
   size_t extent_bytes_ = 0;
+  size_t touched_bytes_ = 0;  // of the arena, from its start
   std::vector<std::vector<size_t>> block_bytes_;
 };
 

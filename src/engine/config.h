@@ -33,6 +33,10 @@ struct SessionConfig {
 
 enum class Explain : uint8_t { kOn, kOff };  // off: no cache reports, no reuse distances
 
+// So many times step_tokens are a step's rows while no stream waits for its next token: a prompt is 6 % faster in steps of 512 rows
+// than of 256 with two threads, as each expands all weights for its share, and a stream would wait twice as long.
+inline constexpr int kQuietFactor = 2;
+
 struct EngineConfig {
   std::filesystem::path model_path;
   std::string served_name;    // empty: the file's name without .gguf

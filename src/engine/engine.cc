@@ -188,7 +188,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       const bool stepped = runner_->step(*this);
       end_planned();
       if (stepped) records_.steps.push(runner_->record());
-      if (stepped || answers || !messages.empty()) continue;
+      if (stepped || answers || !messages.empty() || runner_->prepare()) continue;
       mailbox_.wait(timeout_us());
     }
     for (const auto& [seq, generation] : generations_) runner_->scheduler().cancel(seq);

@@ -67,7 +67,7 @@ class World {
   }
   Executor& executor(int n_threads) {
     auto& executor = executors_[n_threads];
-    const ExecutorLimits limits{kMaxRows, 64, 4096};
+    const ExecutorLimits limits{kMaxRows, kMaxRows, 4096};
     if (!executor) {
       executor = std::move(*make_cpu_executor(std::array{ExecutedModel{model_.get(), model_->groups()}}, *store_,
                                               pool(n_threads), kernels::kernel_table(kernels::best_isa()), arithmetic_,
@@ -242,6 +242,21 @@ TEST_P(ExecutorTest, SharedBeginningsBesidePrompts) {
   for (const int n_threads : {1, 3}) EXPECT_EQ(hashes_of(world.executor(n_threads).run({}, batch)), want);
 }
 
+TEST_P(ExecutorTest, StepsSplitByRowsHaveTheBitsOfOthers) {
+  static_assert(kMaxRows >= 2 * models::kRowsPerPart && kMaxRows < 3 * models::kRowsPerPart);
+  for (const auto arithmetic : {kernels::Arithmetic::kInt8, kernels::Arithmetic::kF32, kernels::Arithmetic::kBf16}) {
+    World world(GetParam(), arithmetic);
+    for (const int n_logits : {40, kMaxRows}) {
+      Subject prompt = world.subject();
+      world.begin();
+      world.add(prompt, random_tokens(5, kMaxRows), n_logits);
+      const models::Batch batch = world.finish();
+      const auto by_panels = hashes_of(world.executor(3).run({}, batch));
+      for (const int n_threads : {1, 2}) EXPECT_EQ(hashes_of(world.executor(n_threads).run({}, batch)), by_panels);
+    }
+  }
+}
+
 TEST_P(ExecutorTest, NothingAllocatesInAStep) {
   World world(GetParam(), kernels::Arithmetic::kInt8);
   Subject deep = world.subject(), fresh = world.subject();
@@ -263,10 +278,10 @@ TEST_P(ExecutorTest, NothingAllocatesInAStep) {
   EXPECT_EQ(allocations.load(), before);
 }
 
-TEST_P(ExecutorTest, FiveBarriersPerLayer) {
+TEST_P(ExecutorTest, FiveBarriersPerLayerAndThreeInLongSteps) {
   World world(GetParam(), kernels::Arithmetic::kInt8);
   const int n_layers = world.model().config().n_layers;
-  const models::StepLimits limits{64, 8, 1024, 2};
+  const models::StepLimits limits{2 * models::kRowsPerPart, 8, 1024, 2};
   models::Workspace workspace = *models::Workspace::make(world.model().config(), limits);
   models::ForwardPlan plan(world.model().config(), world.model().groups(), limits);
   const models::ExecContext context{kernels::kernel_table(kernels::best_isa()), kernels::Arithmetic::kInt8,
@@ -290,6 +305,7 @@ TEST_P(ExecutorTest, FiveBarriersPerLayer) {
   EXPECT_EQ(phases(models::kShortRows, models::kShortRows), 1 + 5 * n_layers + 1);
   EXPECT_EQ(phases(32, 0), 1 + 8 * (n_layers - 1) + 3);      // nobody samples: K and V are all of the last layer
   EXPECT_EQ(phases(32, 1), 1 + 8 * (n_layers - 1) + 4 + 6);  // one row of it goes on
+  EXPECT_EQ(phases(2 * models::kRowsPerPart, 1), 1 + 3 * (n_layers - 1) + 2 + 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ExecutorTest, ::testing::Values("llama", "gemma3"),

@@ -122,7 +122,7 @@ Status StepRunner::make_cache(const EngineConfig& config) {
 
 Error StepRunner::too_little_kv() const {
   const auto bytes = [&](int n_tokens) {
-    return least_budget_bytes(groups_, n_tokens, fit_.schedule.step_tokens, fit_.extent_bytes);
+    return least_budget_bytes(groups_, n_tokens, fit_.schedule.max_prefill_rows(), fit_.extent_bytes);
   };
   return {ErrorCode::kResourceExhausted,
           fmt::format("--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one "

@@ -53,6 +53,8 @@ class StepRunner {
   bool step(LogitsReader& reader);
   const sched::StepPlan& plan() const { return plan_; }
   const StepRecord& record() const { return record_; }
+  // Some milliseconds of work ahead of the next request. False: there was none.
+  bool prepare() { return store_->touch_ahead(pool_->used_extents()); }
   // Fetches what the tiers have finished. True: blocks are still on their way to one.
   bool is_storing();
 

@@ -43,12 +43,20 @@ struct QuantRows {
   int n_cols = 0;
 };
 
+// Quantized rows as the inner loop for weights of one type reads them: what pack_rows made. An instruction set has a form of its own.
+struct PackedRows {
+  const std::byte* data = nullptr;  // [packed_bytes(n_cols, rows.size())]
+  Range rows;
+  tensor::DType type = tensor::DType::kF32;
+};
+
 // Input of a matmul: f32 rows, and the form that the arithmetic wants.
 struct MatmulInput {
   const float* x = nullptr;  // [n_rows, ld]
   int ld = 0;
   QuantRows quant;                 // all null but in int8 arithmetic
   const uint16_t* bf16 = nullptr;  // [n_rows, n_cols of the weight], in bf16 arithmetic
+  PackedRows packed = {};  // may be absent, or of other rows or another type: the matmul then packs `quant` for itself
 };
 
 // The rows of queries that share one KV head, against one sequence's cached tokens. Row r sees token t iff
@@ -131,6 +139,8 @@ struct KernelTable {
   void (*matmul[kArithmetics])(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, float* y,
                                int ld_y,
                                std::byte* scratch);  // by Arithmetic
+  // Rows [rows) of x for matmuls of exactly these rows with weights of a quantized type: once for all that share an input.
+  PackedRows (*pack_rows)(tensor::DType type, const QuantRows& x, Range rows, std::byte* out);
   // One row of w, dequantized, into out [n_cols]: the embedding of a token, read from the same panels as the LM head.
   void (*gather_row)(const tensor::PanelMatrix& w, int row, float* out);
 
@@ -169,6 +179,10 @@ struct KernelTable {
 };
 
 size_t matmul_scratch_bytes(int n_cols);
+constexpr size_t kPackedCellBytes = 44;  // of a row, at most
+constexpr size_t packed_bytes(int n_cols, int n_rows) {
+  return static_cast<size_t>(n_cols / tensor::kCellCols) * static_cast<size_t>(n_rows) * kPackedCellBytes;
+}
 size_t attention_scratch_bytes(int head_dim);
 
 // Spans that any row of args can see: [first, last).  Empty only if n_rows == 0.

@@ -7,7 +7,7 @@
 
 namespace pagoda::kernels {
 
-// matmul, gather_row, quantize_rows, bf16_rows.
+// matmul, pack_rows, gather_row, quantize_rows, bf16_rows.
 void fill_matmul_ref(KernelTable& table);
 void fill_matmul_avx2(KernelTable& table);
 void fill_matmul_avx512(KernelTable& table);

@@ -208,6 +208,7 @@ bool BlockPool::deal_extent(ClassId id) {
   Extent& extent = extents_[index];
   SizeClass& size_class = classes_[id.value];
   free_extent_head_ = extent.room.next;
+  used_extents_ = std::max(used_extents_, index + 1);
   extent.size_class = id;
   extent.n_touched = 0;
   extent.free_head = kNone;

@@ -125,6 +125,7 @@ class BlockPool {
 
   size_t extent_bytes() const { return config_.extent_bytes; }
   size_t n_extents() const { return extents_.size(); }
+  size_t used_extents() const { return used_extents_; }  // those ever dealt are [0, used_extents)
   PoolStats stats() const { return snapshot_.load(); }
 
   Status check_integrity() const;
@@ -189,6 +190,7 @@ class BlockPool {
   std::vector<SizeClass> classes_;
   uint32_t free_extent_head_ = kNone;
   uint32_t live_extents_ = 0;
+  uint32_t used_extents_ = 0;
   size_t n_slots_ = 0;  // with a descriptor
   uint64_t now_ = 0;
   PoolStats stats_;

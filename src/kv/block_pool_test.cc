@@ -45,7 +45,9 @@ TEST(BlockPoolTest, AccountsForEveryByte) {
 TEST(BlockPoolTest, EmptyExtentsMoveBetweenClasses) {
   BlockPool pool({.budget_bytes = 400, .extent_bytes = 200});
   const ClassId small = pool.add_class(100), large = pool.add_class(150);
+  EXPECT_EQ(pool.used_extents(), 0U);
   const std::vector<BlockId> blocks{*pool.allocate(small), *pool.allocate(small), *pool.allocate(small)};
+  EXPECT_EQ(pool.used_extents(), 2U);
   EXPECT_FALSE(pool.allocate(large));  // one free slot, of the other class
   const BlockNeed need{large, 1};
   EXPECT_EQ(pool.missing_bytes({&need, 1}), 200u);
@@ -58,6 +60,7 @@ TEST(BlockPoolTest, EmptyExtentsMoveBetweenClasses) {
   EXPECT_EQ(pool.class_of(moved), large);
   pool.unref(moved);
   pool.unref(blocks[2]);
+  EXPECT_EQ(pool.used_extents(), 2U);  // ever
 }
 
 TEST(BlockPoolTest, NeedsCountPartlyUsedExtents) {

@@ -53,11 +53,12 @@ size_t Workspace::carve(std::byte* base, const weights::ModelConfig& c) {
   carver.take(tiles, samples * static_cast<size_t>(n_logit_tiles_));
   for (float*& table : rope) carver.take(table, rows * static_cast<size_t>(c.rope.dim));
   carver.take(outer, rows, embed);
-  carver.take(inner, rows, std::max(q_dim, ffn));
+  carver.take(heads, rows, q_dim);
+  carver.take(inner, rows, ffn);
   carver.take(folds, rows * static_cast<size_t>(c.n_heads) * partial);
   carver.take(slots, max_slots(c, limits) * partial);
-  const int widest = static_cast<int>(std::max({embed, q_dim, ffn}));
-  const size_t scratch = std::max(kernels::matmul_scratch_bytes(widest), kernels::attention_scratch_bytes(c.head_dim));
+  carver.take(packed, kernels::packed_bytes(widest_, limits.max_rows));
+  const size_t scratch = std::max(kernels::matmul_scratch_bytes(widest_), kernels::attention_scratch_bytes(c.head_dim));
   for (PartScratch& part : parts) {
     carver.take(part.kernel, scratch);
     carver.take(part.partials, static_cast<size_t>(kernels::kAttentionMaxRows) * partial);
@@ -75,7 +76,8 @@ size_t Workspace::max_slots(const weights::ModelConfig& config, const StepLimits
 Workspace::Workspace(const weights::ModelConfig& config, const StepLimits& step_limits)
     : limits(step_limits),
       parts(static_cast<size_t>(step_limits.n_parts)),
-      n_logit_tiles_((config.vocab_size + kernels::kLogitsTile - 1) / kernels::kLogitsTile) {}
+      n_logit_tiles_((config.vocab_size + kernels::kLogitsTile - 1) / kernels::kLogitsTile),
+      widest_(std::max({config.embed_dim, config.n_heads * config.head_dim, config.ffn_dim})) {}
 
 size_t Workspace::bytes_for(const weights::ModelConfig& config, const StepLimits& limits) {
   return Workspace(config, limits).carve(nullptr, config);

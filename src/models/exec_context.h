@@ -15,6 +15,9 @@ namespace pagoda::models {
 // itself. Measured with two threads on Zen 5: one stream gains 7 %, 12 rows nothing, 24 rows would lose 15 %.
 inline constexpr int kShortRows = 8;
 
+// Steps with this many rows for every part and more are split by rows. Every part then expands all weights, which fewer rows do not pay.
+inline constexpr int kRowsPerPart = 128;
+
 // The largest step that a workspace is for.
 struct StepLimits {
   int max_rows = 0;
@@ -50,6 +53,7 @@ class Workspace {
   // Partials that `slots` holds: every head of a few rows over all spans of the longest context but the first.
   static size_t max_slots(const weights::ModelConfig& config, const StepLimits& limits);
   int n_logit_tiles() const { return n_logit_tiles_; }
+  int widest_input() const { return widest_; }  // of any matmul
 
   StepLimits limits;
   float* x = nullptr;       // [max_rows, embed_dim] the residual stream
@@ -62,7 +66,9 @@ class Workspace {
   kernels::LogitTile* tiles = nullptr;  // [max_samples, n_logit_tiles], indices counted from the row's first logit
   float* rope[2] = {};                  // [max_rows, rope_dim] cos and sin, global and local layers
   InputForms outer;                     // [max_rows, embed_dim] of h
-  InputForms inner;                     // [max_rows, wider of q and ffn] of attention's and the gate's result
+  InputForms heads;                     // [max_rows, n_heads head_dim] of attention's result
+  InputForms inner;                     // [max_rows, ffn_dim] of the gate's result
+  std::byte* packed = nullptr;          // [max_rows] packed rows of the widest input, each part's at its first row
   float* folds = nullptr;               // [max_rows n_heads] partials
   float* slots = nullptr;               // [max_slots] partials
   std::vector<PartScratch> parts;       // [n_parts]
@@ -74,6 +80,7 @@ class Workspace {
   size_t carve(std::byte* base, const weights::ModelConfig& config);
 
   int n_logit_tiles_ = 0;
+  int widest_ = 0;
   tensor::AlignedBuffer memory_;
 };
 

@@ -11,6 +11,9 @@ using kernels::Range;
 
 namespace {
 
+constexpr int kCellPanels = tensor::kCellCols / tensor::kPanelRows;  // panels that are converted together
+constexpr int kGatePanels = 4 * kCellPanels;  // of gate and of up: what one leaves in near memory for the other
+
 AttentionPlan::Shape shape_of(const weights::ModelConfig& config, const StepLimits& limits) {
   return {.n_kv_heads = config.n_kv_heads,
           .heads_per_kv = config.n_heads / config.n_kv_heads,
@@ -100,10 +103,19 @@ MatmulInput Forward::input_of(const float* x, int ld, int n_cols, const InputFor
   return input;
 }
 
-// y[row, n] = linear(input)[row, n] for the outputs of `panels`, bias included.
-void Forward::multiply(const Linear& linear, Range panels, const MatmulInput& input, float* y, int ld_y,
+// The input as `linear` reads it, for all multiplications of exactly these rows until the part packs others.
+MatmulInput Forward::packed(MatmulInput input, const Linear& linear, Range rows) const {
+  const tensor::DType type = linear.weight.dtype;
+  if (context_.arithmetic == kernels::Arithmetic::kInt8 && !tensor::is_float(type)) {
+    std::byte* const own = w_.packed + kernels::packed_bytes(w_.widest_input(), rows.begin);
+    input.packed = k_.pack_rows(type, input.quant, rows, own);
+  }
+  return input;
+}
+
+// y[row, n] = linear(input)[row, n] for some rows and the outputs of `panels`, bias included.
+void Forward::multiply(const Linear& linear, Range panels, const MatmulInput& input, Range rows, float* y, int ld_y,
                        int part) const {
-  const Range rows{0, n_rows_};
   k_.matmul[static_cast<int>(context_.arithmetic)](linear.weight, panels, input, rows, y, ld_y,
                                                    w_.parts[static_cast<size_t>(part)].kernel);
   if (linear.bias == nullptr) return;
@@ -118,7 +130,7 @@ void Forward::embed(const Linear& embedding, float scale) {
     rope.fill(std::span(batch_.positions).subspan(static_cast<size_t>(rows.begin), static_cast<size_t>(rows.size())),
               table + static_cast<ptrdiff_t>(rows.begin) * config_.rope.dim);
   };
-  by_rows(n_rows_, [&](Range rows) {
+  by_rows(n_rows_, [&](Range rows, int) {
     angles(plan_.global_rope, rows, w_.rope[0]);
     if (config_.sliding_window > 0) angles(plan_.local_rope, rows, w_.rope[1]);
     for (int row = rows.begin; row < rows.end; ++row) {
@@ -129,13 +141,10 @@ void Forward::embed(const Linear& embedding, float scale) {
   });
 }
 
-// h = norm(x + pending_(h)) of some rows, which x becomes on the way.
-void Forward::normalize(const Norm& norm, Range rows) {
+// h = norm(x) of some rows, once x has all it lacked.
+void Forward::normalize(const Norm& norm, Range rows, int part) {
   const int n = config_.embed_dim;
-  if (pending_) {
-    k_.rms_norm(w_.h, n, pending_.weight, pending_.eps, n, rows, w_.h, n);
-    k_.add(x_, n, w_.h, n, n, rows);
-  }
+  project_pending(rows, part);
   k_.rms_norm(x_, n, norm.weight, norm.eps, n, rows, w_.h, n);
   convert(w_.h, n, rows, {0, n}, w_.outer, n);
 }
@@ -146,8 +155,8 @@ MatmulInput Forward::normalize_for(int part, const Norm& norm) {
   const Range rows{0, n_rows_};
   const PartScratch& own = w_.parts[static_cast<size_t>(part)];
   const float* x = x_;
-  if (pending_) {
-    k_.rms_norm(w_.h, n, pending_.weight, pending_.eps, n, rows, own.h, n);
+  if (const Norm& post = pending_.post) {
+    k_.rms_norm(w_.h, n, post.weight, post.eps, n, rows, own.h, n);
     k_.add(own.h, n, x_, n, n, rows);
     const Range columns = share(n, tensor::kPanelRows, part);
     for (int row = 0; row < n_rows_; ++row) {
@@ -161,36 +170,65 @@ MatmulInput Forward::normalize_for(int part, const Norm& norm) {
   return input_of(own.h, n, n, own.forms);
 }
 
-// x += post(linear(input)). A norm needs whole rows, so it is left to the next block's; else each part adds its own columns.
+// x += what it lacked, in some rows.
+void Forward::project_pending(Range rows, int part) const {
+  const int n = config_.embed_dim;
+  const Norm& post = pending_.post;
+  if (const Linear* linear = pending_.linear)
+    multiply(*linear, {0, linear->weight.n_panels()}, packed(pending_.input, *linear, rows), rows, w_.h, n, part);
+  if (post) k_.rms_norm(w_.h, n, post.weight, post.eps, n, rows, w_.h, n);
+  if (post || pending_.linear != nullptr) k_.add(x_, n, w_.h, n, n, rows);
+}
+
+// x += post(linear(input)). A step split by rows leaves it to the next block's phase. So does, in others, a norm, which needs whole
+// rows; else each part adds its own columns.
 void Forward::project_into_x(const Linear& linear, const MatmulInput& input, const Norm& post) {
   const int n = config_.embed_dim;
+  if (is_split_by_rows()) {
+    pending_ = {&linear, input, post};
+    return;
+  }
   run([&](int part) {
     const Range panels = share(linear.weight.n_panels(), 1, part);
     if (panels.size() == 0) return;
-    multiply(linear, panels, input, w_.h, n, part);
+    multiply(linear, panels, input, {0, n_rows_}, w_.h, n, part);
     if (post) return;
     const int begin = panels.begin * tensor::kPanelRows;
     const int end = std::min(panels.end * tensor::kPanelRows, n);
     k_.add(x_ + begin, n, w_.h + begin, n, end - begin, {0, n_rows_});
   });
-  pending_ = post;
+  pending_ = {nullptr, {}, post};
 }
 
 void Forward::mlp(const Norm& norm, const GatedMlp& layer, const Norm& post) {
   if (n_rows_ == 0) return;
-  constexpr int kPairs = tensor::kCellCols / tensor::kPanelRows;  // panels that are converted together
   const int n = config_.ffn_dim;
-  on_normalized(norm, [&](int part, const MatmulInput& input) {
-    const Range panels = share(layer.gate.weight.n_panels(), kPairs, part);
-    if (panels.size() == 0) return;
-    multiply(layer.gate, panels, input, w_.gate, n, part);
-    multiply(layer.up, panels, input, w_.up, n, part);
-    const Range columns{panels.begin * tensor::kPanelRows, std::min(panels.end * tensor::kPanelRows, n)};
-    k_.gated[static_cast<int>(layer.activation)](w_.gate + columns.begin, w_.up + columns.begin, n, columns.size(),
-                                                 {0, n_rows_}, w_.gate + columns.begin, n);
-    convert(w_.gate, n, {0, n_rows_}, columns, w_.inner, n);
-  });
+  if (is_split_by_rows()) {
+    by_rows(n_rows_, [&](Range rows, int part) {
+      normalize(norm, rows, part);
+      const MatmulInput input =
+          packed(input_of(w_.h, config_.embed_dim, config_.embed_dim, w_.outer), layer.gate, rows);
+      const int n_panels = layer.gate.weight.n_panels();
+      for (int first = 0; first < n_panels; first += kGatePanels)
+        gate_and_up(layer, {first, std::min(first + kGatePanels, n_panels)}, input, rows, part);
+    });
+  } else {
+    on_normalized(norm, [&](int part, const MatmulInput& input) {
+      const Range panels = share(layer.gate.weight.n_panels(), kCellPanels, part);
+      if (panels.size() > 0) gate_and_up(layer, panels, input, {0, n_rows_}, part);
+    });
+  }
   project_into_x(layer.down, input_of(w_.gate, n, n, w_.inner), post);
+}
+
+void Forward::gate_and_up(const GatedMlp& layer, Range panels, const MatmulInput& input, Range rows, int part) const {
+  const int n = config_.ffn_dim;
+  multiply(layer.gate, panels, input, rows, w_.gate, n, part);
+  multiply(layer.up, panels, input, rows, w_.up, n, part);
+  const Range columns{panels.begin * tensor::kPanelRows, std::min(panels.end * tensor::kPanelRows, n)};
+  k_.gated[static_cast<int>(layer.activation)](w_.gate + columns.begin, w_.up + columns.begin, n, columns.size(), rows,
+                                               w_.gate + columns.begin, n);
+  convert(w_.gate, n, rows, columns, w_.inner, n);
 }
 
 // By whole tiles, of which whoever computed one also finds the largest logit.
@@ -202,7 +240,7 @@ void Forward::head(const Norm& norm, const Linear& output, float softcap) {
     const Range tiles = share(w_.n_logit_tiles(), 1, part);
     for (int tile = tiles.begin; tile < tiles.end; ++tile) {
       const int last = std::min((tile + 1) * kTilePanels, output.weight.n_panels());
-      multiply(output, {tile * kTilePanels, last}, input, w_.logits, vocab, part);
+      multiply(output, {tile * kTilePanels, last}, input, {0, n_rows_}, w_.logits, vocab, part);
       const int begin = tile * kernels::kLogitsTile;
       const int size = std::min(kernels::kLogitsTile, vocab - begin);
       for (int row = 0; row < n_rows_; ++row) {

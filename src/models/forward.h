@@ -5,6 +5,9 @@
 //   norm, quantize; gate, up; activation, quantize | down, residual
 // In short steps (kShortRows) every part does the norms of all rows for itself. In longer ones that would cost more than a barrier,
 // and so would a head's rows on one part: norms, rope and KV writes are split by rows then, in phases of their own.
+// Steps with kRowsPerPart rows or more for every part are split by rows all the way, since nothing but attention needs other rows:
+// each part expands all weights for itself, but what it computes stays in its cache. Three barriers per layer:
+//   norm, Q, K, V, rope, KV write | attention, quantize | output, residual, norm, gate, up, activation, down, residual
 // Threads: part 0's, inside a ThreadPool::Step.     No allocation.
 #pragma once
 
@@ -76,22 +79,28 @@ class Forward {
     context_.pool.run(fn);
   }
   template <typename Fn>
-  void by_rows(int n_rows, Fn&& fn);  // fn(rows) on each part's share
+  void by_rows(int n_rows, Fn&& fn);  // fn(rows, part) on each part's share
   Range share(int count, int grain, int part) const;
   bool is_short() const { return n_rows_ <= kShortRows; }
+  bool is_split_by_rows() const { return n_rows_ >= kRowsPerPart * context_.pool.n_workers(); }
 
   // One phase of fn(part, input), input being the normalized rows; before it x takes up what its last block left in h.
   template <typename Fn>
   void on_normalized(const Norm& norm, Fn&& fn);
-  void normalize(const Norm& norm, Range rows);
+  void normalize(const Norm& norm, Range rows, int part);
   MatmulInput normalize_for(int part, const Norm& norm);
   void convert(const float* x, int ld, Range rows, Range cols, const InputForms& forms, int n_cols) const;
   MatmulInput input_of(const float* x, int ld, int n_cols, const InputForms& forms) const;
-  void multiply(const Linear& linear, Range panels, const MatmulInput& input, float* y, int ld_y, int part) const;
+  MatmulInput packed(MatmulInput input, const Linear& linear, Range rows) const;
+  void multiply(const Linear& linear, Range panels, const MatmulInput& input, Range rows, float* y, int ld_y,
+                int part) const;
   void project_into_x(const Linear& linear, const MatmulInput& input, const Norm& post);
+  void project_pending(Range rows, int part) const;
+  void gate_and_up(const GatedMlp& layer, Range panels, const MatmulInput& input, Range rows, int part) const;
 
   void keep_sampling_rows();
   void project_heads(const Norm& norm, const Attention& layer, std::span<const Projection> projections, Range heads);
+  void project_rows(std::span<const Projection> projections, Range rows, int part) const;
   void arrive_at_heads(const Attention& layer, Range columns);
   void finish_heads(const Attention& layer, Range heads, Range rows) const;
   void store_heads(const Attention& layer, Range kv_heads, Range rows) const;
@@ -114,7 +123,13 @@ class Forward {
   int n_rows_;  // of the step: the batch's, until the last layer drops those that nobody needs
   float* x_;
   float* x_next_;
-  Norm pending_;  // x still lacks pending_(h), if there is one
+  // What x still lacks: post(h), if there is a post; where there is a linear, h is linear(input) first, and without a post x lacks h.
+  struct Pending {
+    const Linear* linear = nullptr;
+    MatmulInput input;
+    Norm post;
+  };
+  Pending pending_;
   int n_phases_ = 0;
   std::atomic<int> next_segment_{0};
 };
@@ -123,19 +138,19 @@ template <typename Fn>
 void Forward::by_rows(int n_rows, Fn&& fn) {
   run([&](int part) {
     const Range rows = share(n_rows, 1, part);
-    if (rows.size() > 0) fn(rows);
+    if (rows.size() > 0) fn(rows, part);
   });
 }
 
 template <typename Fn>
 void Forward::on_normalized(const Norm& norm, Fn&& fn) {
   if (!is_short()) {
-    by_rows(n_rows_, [&](Range rows) { normalize(norm, rows); });
+    by_rows(n_rows_, [&](Range rows, int part) { normalize(norm, rows, part); });
     const MatmulInput input = input_of(w_.h, config_.embed_dim, config_.embed_dim, w_.outer);
     run([&](int part) { fn(part, input); });
   } else {
     run([&](int part) { fn(part, normalize_for(part, norm)); });
-    if (pending_) std::swap(x_, x_next_);
+    if (pending_.post) std::swap(x_, x_next_);
   }
   pending_ = {};
 }

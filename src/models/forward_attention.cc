@@ -26,7 +26,7 @@ void Forward::attention(const Norm& norm, const Attention& layer, const Norm& po
     plan_.pruned.build(batch_, batch_.groups[static_cast<size_t>(layer.group)], plan_.step_row);
     attend(layer, plan_.pruned);
   }
-  project_into_x(layer.o, input_of(w_.qkv, qkv_dim_, q_dim_, w_.inner), post);
+  project_into_x(layer.o, input_of(w_.qkv, qkv_dim_, q_dim_, w_.heads), post);
 }
 
 // From here on the step's rows are the batch's sampling rows.
@@ -40,7 +40,7 @@ void Forward::keep_sampling_rows() {
   n_rows_ = static_cast<int>(plan_.row_index.size());
   if (n_rows_ == 0) return;
   const ptrdiff_t n = config_.embed_dim;
-  by_rows(n_rows_, [&](Range rows) {
+  by_rows(n_rows_, [&](Range rows, int) {
     for (int row = rows.begin; row < rows.end; ++row)
       std::copy_n(x_ + plan_.row_index[static_cast<size_t>(row)] * n, n, x_next_ + row * n);
   });
@@ -51,6 +51,15 @@ void Forward::keep_sampling_rows() {
 // `heads`, which they fill: query heads from 0, KV heads (K and V) from n_heads.
 void Forward::project_heads(const Norm& norm, const Attention& layer, std::span<const Projection> projections,
                             Range heads) {
+  if (is_split_by_rows()) {
+    by_rows(n_rows_, [&](Range rows, int part) {
+      normalize(norm, rows, part);
+      project_rows(projections, rows, part);
+      finish_heads(layer, heads, rows);
+    });
+    pending_ = {};
+    return;
+  }
   int n_panels = 0;
   for (const Projection& projection : projections) n_panels += projection.linear->weight.n_panels();
   on_normalized(norm, [&](int part, const MatmulInput& input) {
@@ -61,14 +70,23 @@ void Forward::project_heads(const Norm& norm, const Attention& layer, std::span<
       const Range panels{std::max(share_of_all.begin - first, 0), std::min(share_of_all.end - first, count)};
       first += count;
       if (panels.size() <= 0) continue;
-      multiply(*projection.linear, panels, input, w_.qkv + projection.column, qkv_dim_, part);
+      multiply(*projection.linear, panels, input, {0, n_rows_}, w_.qkv + projection.column, qkv_dim_, part);
       if (is_short()) {
         arrive_at_heads(layer, {projection.column + panels.begin * tensor::kPanelRows,
                                 projection.column + panels.end * tensor::kPanelRows});
       }
     }
   });
-  if (!is_short()) by_rows(n_rows_, [&](Range rows) { finish_heads(layer, heads, rows); });
+  if (!is_short()) by_rows(n_rows_, [&](Range rows, int) { finish_heads(layer, heads, rows); });
+}
+
+void Forward::project_rows(std::span<const Projection> projections, Range rows, int part) const {
+  MatmulInput input = input_of(w_.h, config_.embed_dim, config_.embed_dim, w_.outer);
+  for (const Projection& projection : projections) {
+    const tensor::PanelMatrix& weight = projection.linear->weight;
+    if (input.packed.type != weight.dtype) input = packed(input, *projection.linear, rows);
+    multiply(*projection.linear, {0, weight.n_panels()}, input, rows, w_.qkv + projection.column, qkv_dim_, part);
+  }
 }
 
 // Columns of qkv are there: who brings a head's last ones finishes it, in all rows.
@@ -167,7 +185,7 @@ void Forward::attend_chunk(const Attention& layer, AttentionPlan& plan, const At
   }
   if (pass.shared) return;
   k_.attention_finish(args, fold);
-  if (plan.finish_item(chunk)) convert(w_.qkv, qkv_dim_, pass.rows, {0, q_dim_}, w_.inner, q_dim_);
+  if (plan.finish_item(chunk)) convert(w_.qkv, qkv_dim_, pass.rows, {0, q_dim_}, w_.heads, q_dim_);
 }
 
 // An item's first chunk folds its spans, from nothing or from where the pass before it ended; a later one leaves each apart.

@@ -8,14 +8,14 @@
 namespace pagoda::sched {
 
 int32_t SchedConfig::max_step_rows() const {
-  return std::max(step_tokens, max_running + std::max(1, step_tokens / 10));
+  return std::max(max_prefill_rows(), max_running + std::max(1, step_tokens / 10));
 }
 
 int32_t SchedConfig::max_step_logits() const { return std::min(max_step_rows(), max_logits); }
 
 Scheduler::Scheduler(const SchedConfig& config, const Clock& clock, const OrderPolicy& policy)
     : config_(config), clock_(clock), policy_(policy), start_order_(config.overtake_us) {
-  CHECK(config.step_tokens > 0 && config.chunk_tokens >= 0);
+  CHECK(config.step_tokens > 0 && config.quiet_factor > 0 && config.chunk_tokens >= 0);
   CHECK(config.max_running > 0 && config.max_waiting > 0 && config.max_logits > config.max_running);
 }
 

@@ -40,6 +40,7 @@ enum class KvReuse : uint8_t {
 
 struct SchedConfig {
   int32_t step_tokens = 512;   // rows of one step; decodes come first, but prefills always get a tenth
+  int32_t quiet_factor = 1;    // as many times step_tokens are a step's rows while no sequence waits for its next token
   int32_t chunk_tokens = 0;    // the most rows of one prefill chunk; 0: what the step has left
   int32_t max_logits = 512;    // rows of one step whose logits are wanted; more than max_running
   int32_t max_running = 256;   // sequences of one model that compute at once
@@ -48,6 +49,7 @@ struct SchedConfig {
   int64_t overtake_us = 1'000'000;  // who waits to start for longer is not overtaken by longer cached prefixes any more
 
   // The most rows that a plan can have.
+  int32_t max_prefill_rows() const { return step_tokens * quiet_factor; }  // of one step
   int32_t max_step_rows() const;
   // The most of them whose logits are wanted.
   int32_t max_step_logits() const;

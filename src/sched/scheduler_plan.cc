@@ -35,7 +35,8 @@ void Scheduler::plan_model(ModelLine& line, StepPlan& plan) {
   logits_left_ = config_.max_logits - static_cast<int32_t>(n_most);
   plan_decodes(line, plan);
   const int32_t n_decodes = static_cast<int32_t>(plan.rows.size());
-  int32_t budget = std::max(config_.step_tokens - n_decodes, std::max(1, config_.step_tokens / 10));
+  const int32_t step_tokens = config_.step_tokens * (n_decodes == 0 ? config_.quiet_factor : 1);
+  int32_t budget = std::max(step_tokens - n_decodes, std::max(1, config_.step_tokens / 10));
   budget = plan_prefills(line, budget, plan);
   plan_starts(line, budget, plan);
   if (plan.empty()) plan.block_ops.clear();  // their blocks were taken back

@@ -44,6 +44,23 @@ TEST(SchedulerTest, DecodesComeFirstAndPrefillsGetTheRest) {
   w.check_done();
 }
 
+TEST(SchedulerTest, StepsAreLongerWhileNobodyDecodes) {
+  const SchedConfig config{.step_tokens = 20, .quiet_factor = 2, .max_running = 4};
+  EXPECT_EQ(config.max_step_rows(), 40);
+  World w(64, config);
+  w.max_rows = config.max_step_rows();
+  ASSERT_TRUE(w.submit(1, 50, 5));
+  ASSERT_TRUE(w.step());
+  EXPECT_EQ(w.plan.n_tokens(), 40);
+  ASSERT_TRUE(w.submit(2, 100, 5));
+  ASSERT_TRUE(w.step());
+  EXPECT_EQ(w.plan.n_tokens(), 40);  // 10 and 30
+  ASSERT_TRUE(w.step());
+  EXPECT_EQ(w.plan.n_tokens(), 20);  // 1 and 19
+  w.run_all();
+  w.check_done();
+}
+
 TEST(SchedulerTest, LogitsOfAStepAreBounded) {
   const SchedConfig config{.step_tokens = 40, .max_logits = 27, .max_running = 20};
   EXPECT_EQ(config.max_step_logits(), 27);

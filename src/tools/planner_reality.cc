@@ -166,11 +166,12 @@ Result<std::vector<VerifiedFigure>> verify_plan(const engine::EngineConfig& conf
   OneSequence sequence(*runner, n_tokens);
   TRY(sequence.run());
   TRY_ASSIGN(const std::vector<models::AttentionGroup> planned, groups_of(plan.model, plan.request.format));
-  add_sequence(planned, own.step_tokens + 1, sequence, figures);
+  const int most_prefill_rows = runner->fit().schedule.max_prefill_rows();
+  add_sequence(planned, most_prefill_rows + 1, sequence, figures);
   const auto format = std::ranges::find(plan.formats, plan.request.format, &FormatPlan::name);
   if (format != plan.formats.end()) add_growth(*format, plan.model.config.sliding_window, sequence, figures);
 
-  const uint64_t held = plan.weight_bytes + engine::context_bytes(groups, n_tokens, own.step_tokens);
+  const uint64_t held = plan.weight_bytes + engine::context_bytes(groups, n_tokens, most_prefill_rows);
   // The plan's overhead is of a cache as large as its memory; this is of the one that was loaded.
   const uint64_t with_overhead = held + runner->fit().overhead_bytes + runner->fit().burst_bytes;
   const auto most = static_cast<uint64_t>(static_cast<double>(with_overhead) * (1 + kResidentTolerance));

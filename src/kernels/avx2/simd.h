@@ -127,6 +127,17 @@ PAGODA_SIMD void store_i8(void* p, I32 a) {
                    _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 
+// Sixty-four values as int8, saturated, in order.
+PAGODA_SIMD I32 narrow_i8(I32 a, I32 b, I32 c, I32 d) {
+  const auto cell = [](I32 x, I32 y) __attribute__((always_inline)) {
+    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(x.lo, x.hi), _mm256_packs_epi32(y.lo, y.hi));
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  };
+  return {cell(a, b), cell(c, d)};
+}
+PAGODA_SIMD __m256i low_half(I32 a) { return a.lo; }
+PAGODA_SIMD __m256i high_half(I32 a) { return a.hi; }
+
 // The fixed tree: lane i + lane i + 8, then + 4, + 2, + 1.
 PAGODA_SIMD float reduce_add(F32 a) {
   const __m256 eight = _mm256_add_ps(a.lo, a.hi);
@@ -139,6 +150,17 @@ PAGODA_SIMD float reduce_max(F32 a) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+// The largest lane of each, none of which is a NaN.
+PAGODA_SIMD __m128 reduce_max(F32 a, F32 b, F32 c, F32 d) {
+  const auto eight = [](F32 x) __attribute__((always_inline)) { return _mm256_max_ps(x.lo, x.hi); };
+  const auto pair = [](__m256 x, __m256 y) __attribute__((always_inline)) {
+    return _mm256_max_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y));
+  };
+  const __m256 ab = pair(eight(a), eight(b));
+  const __m256 cd = pair(eight(c), eight(d));
+  const __m256 fours = _mm256_max_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xEE));
+  return _mm_max_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1));
 }
 PAGODA_SIMD int32_t reduce_add(I32 a) {
   const __m256i eight = _mm256_add_epi32(a.lo, a.hi);

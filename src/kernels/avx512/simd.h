@@ -82,6 +82,14 @@ PAGODA_SIMD F32 widen_f16(const void* p) {
 }
 PAGODA_SIMD void store_i8(void* p, I32 a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v)); }
 
+// Sixty-four values as int8, saturated, in order.
+PAGODA_SIMD I32 narrow_i8(I32 a, I32 b, I32 c, I32 d) {
+  const __m512i bytes = _mm512_packs_epi16(_mm512_packs_epi32(a.v, b.v), _mm512_packs_epi32(c.v, d.v));
+  return {_mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes)};
+}
+PAGODA_SIMD __m256i low_half(I32 a) { return _mm512_castsi512_si256(a.v); }
+PAGODA_SIMD __m256i high_half(I32 a) { return _mm512_extracti64x4_epi64(a.v, 1); }
+
 // The fixed tree: lane i + lane i + 8, then + 4, + 2, + 1.
 PAGODA_SIMD float reduce_add(F32 a) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
@@ -94,6 +102,16 @@ PAGODA_SIMD float reduce_max(F32 a) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+// The largest lane of each, none of which is a NaN.
+PAGODA_SIMD __m128 reduce_max(F32 a, F32 b, F32 c, F32 d) {
+  const __m512 ab = _mm512_max_ps(_mm512_unpacklo_ps(a.v, b.v), _mm512_unpackhi_ps(a.v, b.v));
+  const __m512 cd = _mm512_max_ps(_mm512_unpacklo_ps(c.v, d.v), _mm512_unpackhi_ps(c.v, d.v));
+  const __m512 low = _mm512_shuffle_ps(ab, cd, 0x44);  // in every four lanes two of each pair
+  const __m512 high = _mm512_shuffle_ps(ab, cd, 0xEE);
+  const __m512 fours = _mm512_max_ps(low, high);
+  const __m256 eights = _mm256_max_ps(_mm512_castps512_ps256(fours), _mm512_extractf32x8_ps(fours, 1));
+  return _mm_max_ps(_mm256_castps256_ps128(eights), _mm256_extractf128_ps(eights, 1));
 }
 PAGODA_SIMD int32_t reduce_add(I32 a) { return _mm512_reduce_add_epi32(a.v); }
 

@@ -39,9 +39,14 @@ struct PackedRow {
   static constexpr size_t kBytes = kSums + static_cast<size_t>(kForm.parts * kForm.row_sums) * sizeof(float);
 };
 
+template <tensor::DType kType>
+size_t packed_row_bytes(int n_cols) {
+  return static_cast<size_t>(n_cols) / tensor::kCellCols * PackedRow<cell_form<kType>()>::kBytes;
+}
+
 // Rows [rows) of x as [cell][row] into out.
 template <tensor::DType kType>
-void pack_rows(const QuantRows& x, Range rows, std::byte* out) {
+void pack_block(const QuantRows& x, Range rows, std::byte* out) {
   constexpr CellForm kForm = cell_form<kType>();
   using Packed = PackedRow<kForm>;
   const auto n_cells = static_cast<size_t>(x.n_cols) / tensor::kCellCols;

@@ -236,23 +236,56 @@ inline constexpr size_t kInt8TileBytes = size_t{512} << 10;
 inline constexpr int kInt8LeastTile = 32;
 inline constexpr size_t kExpandedBytes = size_t{44} << 10;
 
+// Rows in tiles in blocks.
+template <tensor::DType kType>
+Pieces int8_tiles(int n_cols, Range rows) {
+  const int fitting = static_cast<int>(kInt8TileBytes / packed_row_bytes<kType>(n_cols));
+  return {rows.size(), fitting > kInt8LeastTile ? fitting : kInt8LeastTile};
+}
+
+template <tensor::DType kType>
+void pack_tile(const QuantRows& x, Range tile, std::byte* out) {
+  static_assert(PackedRow<cell_form<kType>()>::kBytes <= kPackedCellBytes);
+  const Pieces blocks(tile.size(), kInt8Rows);
+  for (int i = 0; i < blocks.count; ++i) {
+    pack_block<kType>(x, {tile.begin + blocks[i].begin, tile.begin + blocks[i].end},
+                      out + packed_row_bytes<kType>(x.n_cols) * static_cast<size_t>(blocks[i].begin));
+  }
+}
+
+struct PackCall {
+  const QuantRows& x;
+  Range rows;
+  std::byte* out;
+
+  template <tensor::DType kType>
+  void run() const {
+    if constexpr (!tensor::is_float(kType)) {
+      const Pieces tiles = int8_tiles<kType>(x.n_cols, rows);
+      for (int i = 0; i < tiles.count; ++i) {
+        pack_tile<kType>(x, {rows.begin + tiles[i].begin, rows.begin + tiles[i].end},
+                         out + packed_row_bytes<kType>(x.n_cols) * static_cast<size_t>(tiles[i].begin));
+      }
+    }
+  }
+};
+
 template <tensor::DType kType>
 void matmul_int8(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Range rows, const MatmulOutput& out,
                  std::byte* scratch) {
-  constexpr size_t kRowBytes = PackedRow<cell_form<kType>()>::kBytes;
-  static_assert(kInt8Panels * kChunkCells * ScratchSource<cell_form<kType>()>::kCellBytes <= kExpandedBytes);
-  const size_t n_cells = static_cast<size_t>(w.n_cols) / tensor::kCellCols;
-  const int fitting = static_cast<int>(kInt8TileBytes / (n_cells * kRowBytes));
-  const Pieces tiles(rows.size(), fitting > kInt8LeastTile ? fitting : kInt8LeastTile);
-  std::byte* packed = scratch + kExpandedBytes;
+  using Source = ScratchSource<cell_form<kType>()>;
+  static_assert(kInt8Panels * kChunkCells * Source::kCellBytes <= kExpandedBytes);
+  const PackedRows& packed = x.packed;
+  const bool is_packed =
+      packed.data != nullptr && packed.type == kType && packed.rows.begin == rows.begin && packed.rows.end == rows.end;
+  const Pieces tiles = int8_tiles<kType>(w.n_cols, rows);
   for (int i = 0; i < tiles.count; ++i) {
     const Range tile{rows.begin + tiles[i].begin, rows.begin + tiles[i].end};
-    const Pieces blocks(tile.size(), kInt8Rows);
-    for (int b = 0; b < blocks.count; ++b) {
-      pack_rows<kType>(x.quant, {tile.begin + blocks[b].begin, tile.begin + blocks[b].end},
-                       packed + static_cast<size_t>(blocks[b].begin) * n_cells * kRowBytes);
-    }
-    const Int8Call call{&w, panels, out, tile, packed, scratch};
+    std::byte* const own = scratch + kExpandedBytes;
+    if (!is_packed) pack_tile<kType>(x.quant, tile, own);
+    const std::byte* const at =
+        is_packed ? packed.data + packed_row_bytes<kType>(w.n_cols) * static_cast<size_t>(tiles[i].begin) : own;
+    const Int8Call call{&w, panels, out, tile, at, scratch};
     tile.size() <= kInt8FewRows ? int8_few_rows<kType>(call) : int8_many_rows<kType>(call);
   }
 }

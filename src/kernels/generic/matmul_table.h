@@ -27,6 +27,11 @@ void matmul(const tensor::PanelMatrix& w, Range panels, const MatmulInput& x, Ra
   with_type(w.dtype, MatmulCall<kArithmetic>{w, panels, x, rows, {y, ld_y, w.n_rows}, scratch});
 }
 
+PackedRows pack_rows(tensor::DType type, const QuantRows& x, Range rows, std::byte* out) {
+  with_type(type, PackCall{x, rows, out});
+  return {out, rows, type};
+}
+
 // Dequantizes whole cells of the panel and keeps one lane.
 struct GatherCall {
   const tensor::PanelMatrix& w;
@@ -55,5 +60,6 @@ void fill_matmul(KernelTable& table) {
   table.matmul[static_cast<int>(Arithmetic::kInt8)] = matmul<Arithmetic::kInt8>;
   table.matmul[static_cast<int>(Arithmetic::kF32)] = matmul<Arithmetic::kF32>;
   table.matmul[static_cast<int>(Arithmetic::kBf16)] = matmul<Arithmetic::kBf16>;
+  table.pack_rows = pack_rows;
   table.gather_row = gather_row;
 }

@@ -148,6 +148,8 @@ void fill_matmul_ref(KernelTable& table) {
   table.matmul[static_cast<size_t>(Arithmetic::kInt8)] = ref::matmul_in_int8;
   table.matmul[static_cast<size_t>(Arithmetic::kF32)] = ref::matmul_f32;
   table.matmul[static_cast<size_t>(Arithmetic::kBf16)] = ref::matmul_bf16;
+  // It multiplies rows as they were quantized.
+  table.pack_rows = [](tensor::DType, const QuantRows&, Range, std::byte*) { return PackedRows(); };
   table.gather_row = tensor::dequantize_panel_row;
 }
 
