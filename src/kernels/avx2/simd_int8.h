@@ -7,10 +7,12 @@ inline constexpr bool kSignedBytes = true;
 // Rows of activations and panels of weights that one inner loop multiplies: each operand is loaded once for the other.
 inline constexpr int kMatmulRows = 4;
 inline constexpr int kMatmulPanels = 1;
-// The same of int8 arithmetic, and how many rows read panels as they lie.
+// The same of int8 arithmetic over expanded weights; how many rows read panels as they lie, and in what blocks.
 inline constexpr int kInt8Rows = 4;
 inline constexpr int kInt8Panels = 1;
 inline constexpr int kInt8FewRows = 4;
+inline constexpr int kInt8FewBlock = 4;
+inline constexpr int kInt8FewPanels = 1;
 
 template <size_t kBytes>
 PAGODA_SIMD void prefetch_bytes(const std::byte* p) {

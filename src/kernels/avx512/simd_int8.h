@@ -7,15 +7,18 @@ inline constexpr bool kSignedBytes = false;
 // Rows of activations and panels of weights that one inner loop multiplies: each operand is loaded once for the other.
 inline constexpr int kMatmulRows = 4;
 inline constexpr int kMatmulPanels = 2;
-// The same of int8 arithmetic, and how many rows read panels as they lie.
+// The same of int8 arithmetic over expanded weights; how many rows read panels as they lie, and in what blocks.
 inline constexpr int kInt8Rows = 7;
 inline constexpr int kInt8Panels = 2;
 inline constexpr int kInt8FewRows = 16;
+inline constexpr int kInt8FewBlock = 8;
+inline constexpr int kInt8FewPanels = 2;
 
+// Into L2: two long panels ahead would push out of L1 what is in use.
 template <size_t kBytes>
 PAGODA_SIMD void prefetch_bytes(const std::byte* p) {
 #pragma GCC unroll 8
-  for (size_t i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+  for (size_t i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
 }
 
 // a | (b & mask)

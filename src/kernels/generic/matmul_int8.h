@@ -4,8 +4,9 @@
 // half) (design: numerics):
 //   acc = fma(fma(f32(dot), e, +0), d_a, acc), e = sc * d_w;   with a minimum then acc = fma(m * c, s, acc), s = d_a * f32(sum of q_a)
 // e and m * c are exact, s is rounded once.
-// Few rows read the panels as they lie, one after the other. Many rows: a tile of rows (in L2), then kInt8Panels panels, then chunks
-// of cells, which are expanded into scratch (L1), then blocks of rows, then cells; sums wait in y between chunks.
+// Few rows read panels as they lie: kInt8FewPanels at a time, for one stream alone leaves memory idle, and in blocks of as many rows as
+// pays, for unpacking again costs more than sums outside registers. Many rows: a tile of rows (in L2), then kInt8Panels panels, then
+// chunks of cells, which are expanded into scratch (L1), then blocks of rows, then cells; sums wait in y between chunks.
 
 // n things in the fewest pieces of at most `most`, of equal size or one more.
 struct Pieces {
@@ -15,6 +16,9 @@ struct Pieces {
   Pieces(int things, int most) : n(things), count((things + most - 1) / most) {}
   Range operator[](int i) const { return {n * i / count, n * (i + 1) / count}; }
 };
+
+// How a tile of rows is cut.
+inline Pieces row_blocks(int n_rows) { return {n_rows, n_rows <= kInt8FewRows ? kInt8FewBlock : kInt8Rows}; }
 
 // kRows packed rows against kPanels panels.
 template <class Source, int kRows, int kPanels>
@@ -42,12 +46,12 @@ struct Int8Tile {
   template <int kQuad>
   PAGODA_SIMD void step_quad(CellDot (*dots)[kRows]) const {
     I32 codes[kPanels];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) codes[p] = w[p].template quad<kQuad>();
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
       const auto* a = reinterpret_cast<const int8_t*>(x + r * Packed::kBytes + 4 * kQuad);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) dots[p][r].template step<kQuad>(codes[p], a);
     }
   }
@@ -62,18 +66,18 @@ struct Int8Tile {
   PAGODA_SIMD void add_part() {
     constexpr int kQuads = 8 / kForm.parts;
     CellDot dots[kPanels][kRows];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) dots[p][r] = CellDot::from(dot_start<kPart>(r));
     }
     step_quads<kPart * kQuads, (kPart + 1) * kQuads>(dots);
     PartFactors f[kPanels];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) f[p] = w[p].template factors<kPart>();
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) {
         const F32 scaled = fma(from_bits(dots[p][r].total()), f[p].e, f[p].bias);
         acc[p][r] = fma(scaled, row_float(r, Packed::kD), acc[p][r]);
@@ -86,12 +90,12 @@ struct Int8Tile {
 
   PAGODA_SIMD void run(size_t n_cells) {
     for (size_t first = 0; first < n_cells; first += Source::kBlockCells) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) w[p].begin_block();
       for (size_t i = 0; i < Source::kBlockCells; ++i) {
         add_part<0>();
         x += kRows * Packed::kBytes;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int p = 0; p < kPanels; ++p) w[p].next_cell();
       }
     }
@@ -111,17 +115,17 @@ template <class Source, int kRows, int kPanels>
 void int8_rows(const Int8Job<Source, kPanels>& job, const std::byte* x, int row) {
   Int8Tile<Source, kRows, kPanels> tile;
   tile.x = x + static_cast<size_t>(job.cells.begin) * kRows * PackedRow<Source::kForm>::kBytes;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int p = 0; p < kPanels; ++p) {
     tile.w[p] = job.w[p];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
       tile.acc[p][r] = job.cells.begin == 0 ? zero() : job.out.load_panel(row + r, job.panel[p]);
   }
   tile.run(static_cast<size_t>(job.cells.size()));
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int p = 0; p < kPanels; ++p) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) job.out.store_panel(row + r, job.panel[p], tile.acc[p][r]);
   }
 }
@@ -150,17 +154,14 @@ struct Int8Call {
   }
 };
 
-// The fewest rows of a block where there are more than kInt8Rows.
-inline constexpr int kLeastRows = (kInt8Rows + 1) / 2;
-// From this many rows on, kInt8Panels panels are taken together.
-inline constexpr int kPairedRows = 4;
 // Blocks of rows that share the asking for the panels that come next.
 inline constexpr int kAskingBlocks = 4;
 
-// The panels from `panel` on, as they lie; `n_blocks` blocks of rows meet them.
+// The panels from `panel` on, as they lie.
 template <tensor::DType kType, int kPanels>
-Int8Job<PanelSource<kType>, kPanels> panel_job(const Int8Call& call, int panel, Range cells, int n_blocks) {
+Int8Job<PanelSource<kType>, kPanels> panel_job(const Int8Call& call, int panel, Range cells) {
   using Source = PanelSource<kType>;
+  const auto n_blocks = static_cast<size_t>(row_blocks(call.rows.size()).count);
   const size_t shares = n_blocks < kAskingBlocks ? n_blocks : kAskingBlocks;
   const size_t ahead_bytes = panel + kPanels < call.panels.end ? (Source::kCellBytes + shares - 1) / shares : 0;
   const auto begin = static_cast<size_t>(cells.begin);
@@ -174,13 +175,13 @@ Int8Job<PanelSource<kType>, kPanels> panel_job(const Int8Call& call, int panel, 
   return job;
 }
 
-// All blocks of rows against a job's panels.
-template <class Source>
-void int8_blocks(const Int8Call& call, Int8Job<Source, kInt8Panels> job) {
-  const Pieces blocks(call.rows.size(), kInt8Rows);
+// All blocks of rows, of kLeast to kMost rows, against a job's panels.
+template <int kLeast, int kMost, class Source, int kPanels>
+void int8_blocks(const Int8Call& call, Int8Job<Source, kPanels> job) {
+  const Pieces blocks = row_blocks(call.rows.size());
   for (int i = 0; i < blocks.count; ++i) {
-    int8_block<kLeastRows, kInt8Rows>(job, call.packed_rows(blocks[i].begin, PackedRow<Source::kForm>::kBytes),
-                                      call.rows_of(blocks[i]));
+    int8_block<kLeast, kMost>(job, call.packed_rows(blocks[i].begin, PackedRow<Source::kForm>::kBytes),
+                              call.rows_of(blocks[i]));
     for (Source& w : job.w) {
       w.ahead.at += w.ahead.cell_bytes * static_cast<size_t>(job.cells.size());
       if (i + 1 == kAskingBlocks) w.ahead.cell_bytes = 0;
@@ -190,15 +191,8 @@ void int8_blocks(const Int8Call& call, Int8Job<Source, kInt8Panels> job) {
 
 template <tensor::DType kType>
 void int8_few_rows(const Int8Call& call) {
-  const Range cells{0, call.n_cells()};
-  if (call.rows.size() < kPairedRows) {
-    for (int panel = call.panels.begin; panel < call.panels.end; ++panel)
-      int8_block<1, kPairedRows - 1>(panel_job<kType, 1>(call, panel, cells, 1), call.x, call.rows);
-    return;
-  }
-  const int n_blocks = Pieces(call.rows.size(), kInt8Rows).count;
-  for (int panel = call.panels.begin; panel < call.panels.end; panel += kInt8Panels)
-    int8_blocks(call, panel_job<kType, kInt8Panels>(call, panel, cells, n_blocks));
+  for (int panel = call.panels.begin; panel < call.panels.end; panel += kInt8FewPanels)
+    int8_blocks<1, kInt8FewBlock>(call, panel_job<kType, kInt8FewPanels>(call, panel, {0, call.n_cells()}));
 }
 
 inline constexpr int kChunkCells = 24;
@@ -207,8 +201,7 @@ inline constexpr int kChunkCells = 24;
 template <tensor::DType kType>
 void int8_chunk(const Int8Call& call, int panel, Range cells) {
   using Source = ScratchSource<cell_form<kType>()>;
-  const int n_blocks = Pieces(call.rows.size(), kInt8Rows).count;
-  const auto packed = panel_job<kType, kInt8Panels>(call, panel, cells, n_blocks);
+  const auto packed = panel_job<kType, kInt8Panels>(call, panel, cells);
   Int8Job<Source, kInt8Panels> job{call.out, {}, cells, {}};
   for (int p = 0; p < kInt8Panels; ++p) {
     std::byte* expanded = call.expanded + static_cast<size_t>(p) * kChunkCells * Source::kCellBytes;
@@ -216,7 +209,7 @@ void int8_chunk(const Int8Call& call, int panel, Range cells) {
     job.panel[p] = packed.panel[p];
     job.w[p] = {expanded, packed.w[p].ahead};
   }
-  int8_blocks(call, job);
+  int8_blocks<(kInt8Rows + 1) / 2, kInt8Rows>(call, job);
 }
 
 template <tensor::DType kType>
@@ -246,7 +239,7 @@ Pieces int8_tiles(int n_cols, Range rows) {
 template <tensor::DType kType>
 void pack_tile(const QuantRows& x, Range tile, std::byte* out) {
   static_assert(PackedRow<cell_form<kType>()>::kBytes <= kPackedCellBytes);
-  const Pieces blocks(tile.size(), kInt8Rows);
+  const Pieces blocks = row_blocks(tile.size());
   for (int i = 0; i < blocks.count; ++i) {
     pack_block<kType>(x, {tile.begin + blocks[i].begin, tile.begin + blocks[i].end},
                       out + packed_row_bytes<kType>(x.n_cols) * static_cast<size_t>(blocks[i].begin));
