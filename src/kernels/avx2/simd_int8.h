@@ -12,7 +12,6 @@ inline constexpr int kInt8Rows = 4;
 inline constexpr int kInt8Panels = 1;
 inline constexpr int kInt8FewRows = 4;
 inline constexpr int kInt8FewBlock = 4;
-inline constexpr int kInt8FewPanels = 1;
 
 template <size_t kBytes>
 PAGODA_SIMD void prefetch_bytes(const std::byte* p) {

@@ -12,13 +12,11 @@ inline constexpr int kInt8Rows = 7;
 inline constexpr int kInt8Panels = 2;
 inline constexpr int kInt8FewRows = 16;
 inline constexpr int kInt8FewBlock = 8;
-inline constexpr int kInt8FewPanels = 2;
 
-// Into L2: two long panels ahead would push out of L1 what is in use.
 template <size_t kBytes>
 PAGODA_SIMD void prefetch_bytes(const std::byte* p) {
 #pragma GCC unroll 8
-  for (size_t i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
+  for (size_t i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
 }
 
 // a | (b & mask)

@@ -4,8 +4,7 @@
 // half) (design: numerics):
 //   acc = fma(fma(f32(dot), e, +0), d_a, acc), e = sc * d_w;   with a minimum then acc = fma(m * c, s, acc), s = d_a * f32(sum of q_a)
 // e and m * c are exact, s is rounded once.
-// Few rows read panels as they lie: kInt8FewPanels at a time, for one stream alone leaves memory idle, and in blocks of as many rows as
-// pays, for unpacking again costs more than sums outside registers. Many rows: a tile of rows (in L2), then kInt8Panels panels, then
+// Few rows read a panel as it lies, in blocks of as many rows as pays: unpacking again costs more than sums outside registers. Many rows: a tile of rows (in L2), then kInt8Panels panels, then
 // chunks of cells, which are expanded into scratch (L1), then blocks of rows, then cells; sums wait in y between chunks.
 
 // n things in the fewest pieces of at most `most`, of equal size or one more.
@@ -191,8 +190,8 @@ void int8_blocks(const Int8Call& call, Int8Job<Source, kPanels> job) {
 
 template <tensor::DType kType>
 void int8_few_rows(const Int8Call& call) {
-  for (int panel = call.panels.begin; panel < call.panels.end; panel += kInt8FewPanels)
-    int8_blocks<1, kInt8FewBlock>(call, panel_job<kType, kInt8FewPanels>(call, panel, {0, call.n_cells()}));
+  for (int panel = call.panels.begin; panel < call.panels.end; ++panel)
+    int8_blocks<1, kInt8FewBlock>(call, panel_job<kType, 1>(call, panel, {0, call.n_cells()}));
 }
 
 inline constexpr int kChunkCells = 24;
