@@ -64,6 +64,8 @@ struct Way {
   size_t least_block_bytes = 0;
   size_t most_block_bytes = 0;
   int step_tokens = 0;
+  int quiet_factor = 1;
+  int prefill_rows() const { return step_tokens * quiet_factor; }
 };
 
 class Fitter {
@@ -109,7 +111,8 @@ class Fitter {
       Way way{.format = format,
               .groups = std::move(groups),
               .least_block_bytes = ~size_t{0},
-              .step_tokens = config_.step_tokens};
+              .step_tokens = config_.step_tokens,
+              .quiet_factor = kQuietFactor};
       std::vector<size_t> block_bytes;
       for (const AttentionGroup& group : way.groups) {
         block_bytes.push_back(group.layout.block_bytes);
@@ -118,6 +121,8 @@ class Fitter {
       }
       way.extent_bytes = kv::choose_extent_bytes(block_bytes);
       ways_.push_back(way);
+      way.quiet_factor = 1;
+      if (limit_) ways_.push_back(way);
       for (const int step_tokens : kSmallerSteps) {
         if (!limit_ || step_tokens >= config_.step_tokens) continue;
         way.step_tokens = step_tokens;
@@ -155,6 +160,7 @@ class Fitter {
     Rest rest{.schedule = sched_config(config_), .overhead_bytes = kProgramBytes + model_.tokenizer_bytes};
     sched::SchedConfig& schedule = rest.schedule;
     schedule.step_tokens = way.step_tokens;
+    schedule.quiet_factor = way.quiet_factor;
     if (way.step_tokens < config_.step_tokens) schedule.max_running = std::min(schedule.max_running, way.step_tokens);
     const int n_threads = config_.n_threads > 0 ? config_.n_threads : usable_cores();
     const int n_rows = schedule.max_step_rows();
@@ -187,7 +193,7 @@ class Fitter {
 
   // KV of one sequence, whose chunks are whole steps.
   uint64_t needed(const Way& way, int context_tokens) const {
-    return least_budget_bytes(way.groups, context_tokens, way.step_tokens, way.extent_bytes);
+    return least_budget_bytes(way.groups, context_tokens, way.prefill_rows(), way.extent_bytes);
   }
 
   bool holds(const Way& way, int context_tokens, uint64_t limit) const {
@@ -214,7 +220,7 @@ class Fitter {
                   .staging_bytes = rest.staging_bytes,
                   .most_disk_bytes = rest.most_disk_bytes,
                   .limit = limit_,
-                  .context_bytes = context_bytes(way.groups, wanted_, way.step_tokens),
+                  .context_bytes = context_bytes(way.groups, wanted_, way.prefill_rows()),
                   .least_context_tokens = least_};
     const uint64_t room = kv_room(way, rest, limit);
     const uint64_t least = needed(way, least_);

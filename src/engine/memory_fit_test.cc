@@ -82,7 +82,8 @@ TEST(MemoryFitTest, NoLimitIsEverPassedAndMoreMemoryNeverGivesLess) {
     EXPECT_GE(fit.context_tokens, context_tokens);
     context_tokens = fit.context_tokens;
     const auto groups = *model.groups_of(fit.kv_format);
-    EXPECT_LE(least_budget_bytes(groups, context_tokens, fit.schedule.step_tokens, fit.extent_bytes), fit.kv_bytes);
+    EXPECT_LE(least_budget_bytes(groups, context_tokens, fit.schedule.max_prefill_rows(), fit.extent_bytes),
+              fit.kv_bytes);
     EXPECT_GT(fit.schedule.max_logits, fit.schedule.max_running);
   }
   EXPECT_EQ(context_tokens, 8192);
@@ -93,17 +94,17 @@ TEST(MemoryFitTest, StepsShrinkFirstThenTheFormatAndTheContextLast) {
   model.formats = {"bf16", "q8"};
   const MemoryFit first = fit_in(1024 * kMiB, model);
   EXPECT_EQ(first.kv_format, "bf16");
-  EXPECT_EQ(first.schedule.step_tokens, 256);
+  EXPECT_EQ(first.schedule.max_prefill_rows(), 512);
   const MemoryFit smaller = fit_in(first.whole_limit_bytes - 1, model);
   EXPECT_EQ(smaller.kv_format, "bf16");
-  EXPECT_EQ(smaller.schedule.step_tokens, 128);
+  EXPECT_EQ(smaller.schedule.max_prefill_rows(), 256);
   EXPECT_EQ(smaller.context_tokens, 8192);
   const MemoryFit coarser = fit_in(240 * kMiB, model);
   EXPECT_EQ(coarser.kv_format, "q8");
   EXPECT_EQ(coarser.context_tokens, 8192);
   const MemoryFit shorter = fit_in(170 * kMiB, model);
   EXPECT_EQ(shorter.kv_format, "q8");
-  EXPECT_EQ(shorter.schedule.step_tokens, 32);
+  EXPECT_EQ(shorter.schedule.max_prefill_rows(), 32);
   EXPECT_LT(shorter.context_tokens, 8192);
   EXPECT_NE(shorter.choice().find(fmt::format("context {} of 8192 tokens, KV as q8", shorter.context_tokens)),
             std::string::npos);

@@ -165,8 +165,7 @@ Status StepRunner::make_tiers(const EngineConfig& config, std::optional<kv::Pref
   }
   if (!has_tiers(config)) return {};
   const KvTiers::Memory memory{*pool_, *prefixes_, *store_, clock_};
-  TRY_ASSIGN(tiers_,
-             KvTiers::open(config.tiers, {groups_, fit_.staging_bytes, fit_.most_disk_bytes}, memory, wake_));
+  TRY_ASSIGN(tiers_, KvTiers::open(config.tiers, {groups_, fit_.staging_bytes, fit_.most_disk_bytes}, memory, wake_));
   prefix->tiering = &tiers_->tiering();
   return {};
 }

@@ -35,7 +35,7 @@ void Scheduler::plan_model(ModelLine& line, StepPlan& plan) {
   logits_left_ = config_.max_logits - static_cast<int32_t>(n_most);
   plan_decodes(line, plan);
   const int32_t n_decodes = static_cast<int32_t>(plan.rows.size());
-  const int32_t step_tokens = config_.step_tokens * (n_decodes == 0 ? config_.quiet_factor : 1);
+  const int32_t step_tokens = n_decodes == 0 ? config_.max_prefill_rows() : config_.step_tokens;
   int32_t budget = std::max(step_tokens - n_decodes, std::max(1, config_.step_tokens / 10));
   budget = plan_prefills(line, budget, plan);
   plan_starts(line, budget, plan);

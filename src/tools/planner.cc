@@ -23,7 +23,8 @@ std::string_view stored_name(std::string_view format) { return format == "f16" ?
 // What is stored otherwise than the name says.
 std::string note_of(std::string_view format, std::span<const AttentionGroup> groups) {
   const std::string stored = models::format_table(groups);
-  return stored == format ? "" : format == "auto" ? stored : "as " + stored;
+  if (stored.substr(0, stored.find('*')) == format && stored.find(',') == std::string::npos) return "";
+  return format == "auto" ? stored : "as " + stored;
 }
 
 size_t extent_bytes(std::span<const AttentionGroup> groups) {

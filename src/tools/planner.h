@@ -29,7 +29,8 @@ struct PlannedModel {
   std::vector<uint8_t> k_bias;  // [n_layers] 1: the layer's K has a bias
   std::vector<WeightTensor> tensors;
   uint64_t tokenizer_bytes = 0;
-  std::string auto_format = "auto";  // what the engine takes for "auto": the rule, or a probe's table (engine/kv_probe.h)
+  std::string auto_format =
+      "auto";  // what the engine takes for "auto": the rule, or a probe's table (engine/kv_probe.h)
 
   uint64_t weight_bytes() const;     // as held in memory
   int64_t parameters() const;        // each weight once
