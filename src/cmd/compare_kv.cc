@@ -148,6 +148,11 @@ void print_json(const Report& report) {
 }  // namespace
 
 Status compare_kv(const Options& options, const engine::EngineConfig& config, const EvalText& text) {
+  if (!options.memory.empty()) {
+    return fail(Error{ErrorCode::kInvalidArgument,
+                      "a comparison holds a cache and a step of every format beside the first; leave it out",
+                      "--memory"});
+  }
   TRY_ASSIGN(const std::vector<std::string> formats, formats_of(options.compare_kv));
   engine::EngineConfig sized = config;
   sized.context_tokens = options.context_tokens > 0 ? options.context_tokens : kDefaultWindow;

@@ -142,7 +142,11 @@ Status write_probe(const std::filesystem::path& folder, const Hash128& key, cons
     }
   }
   std::filesystem::rename(part, path, error);
-  if (error) return fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), error.message());
+  if (error) {
+    const std::string why = error.message();
+    std::filesystem::remove(part, error);
+    return fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), why);
+  }
   return {};
 }
 

@@ -141,7 +141,7 @@ class Fitter {
   }
 
   uint64_t part_of(uint64_t limit, uint64_t least, uint64_t most) const {
-    return limit_ ? std::clamp(limit / kPartShare, least, most) : most;
+    return limit_ ? std::clamp(limit / kPartShare, least, std::max(least, most)) : most;
   }
 
   void add_tiers(const Way& way, uint64_t limit, Rest& rest) const {
@@ -287,6 +287,19 @@ Result<MemoryFit> fit_memory(const FitModel& model, const EngineConfig& config, 
   return Fitter(model, config, limit, available_bytes).fit();
 }
 
+MemoryFit fit_beside(const MemoryFit& loaded, std::span<const AttentionGroup> groups, const EngineConfig& config) {
+  MemoryFit fit = loaded;
+  fit.kv_format = config.kv_format;
+  fit.context_tokens = std::min(config.context_tokens.value_or(loaded.context_tokens), loaded.context_tokens);
+  fit.schedule.chunk_tokens = config.chunk_tokens;
+  std::vector<size_t> block_bytes;
+  for (const AttentionGroup& group : groups) block_bytes.push_back(group.layout.block_bytes);
+  fit.extent_bytes = kv::choose_extent_bytes(block_bytes);
+  fit.kv_bytes = least_budget_bytes(groups, fit.context_tokens, fit.schedule.max_prefill_rows(), fit.extent_bytes);
+  fit.limit.reset();
+  return fit;
+}
+
 uint64_t most_overhead_bytes(const weights::ModelConfig& config) {
   return kMostFixedBytes + kMostEntryBytes * static_cast<uint64_t>(config.vocab_size);
 }
@@ -303,14 +316,15 @@ std::string MemoryFit::statement() const {
 std::string MemoryFit::choice() const {
   std::string more;
   if (whole_limit_bytes > limit->bytes) {
-    more = fmt::format("from {:.1f} MiB on nothing is cut, and a context of {} tokens fits",
-                       mib(whole_limit_bytes + kMiB / 20), wanted_tokens);
+    more = fmt::format("from {:.1f} MiB on nothing is cut", mib(whole_limit_bytes + kMiB / 20));
   } else {
     more = fmt::format("each {:.1f} MiB more hold another {} tokens", mib(context_bytes), wanted_tokens);
   }
-  return fmt::format("memory limit of {:.1f} MiB ({}): context {} of {} tokens, KV as {}, steps of {} rows; {}",
-                     mib(limit->bytes), limit->source == MemoryLimit::Source::kOption ? "--memory" : "cgroup",
-                     context_tokens, wanted_tokens, kv_format, schedule.step_tokens, more);
+  return fmt::format(
+      "memory limit of {:.1f} MiB ({}): context {} of {} tokens, KV as {}, steps of {} rows ({} while no stream "
+      "waits); {}",
+      mib(limit->bytes), limit->source == MemoryLimit::Source::kOption ? "--memory" : "cgroup", context_tokens,
+      wanted_tokens, kv_format, schedule.step_tokens, schedule.max_prefill_rows(), more);
 }
 
 Error MemoryFit::error() const {
@@ -319,7 +333,7 @@ Error MemoryFit::error() const {
           fmt::format(
               "{} of {} bytes ({:.1f} MiB) is too little: weights take {:.1f} MiB, overhead {:.1f}, many requests at "
               "once {:.1f}, and {} tokens of KV as {} {:.1f}; at least {} bytes ({:.1f} MiB) are needed, and {} "
-              "({:.1f} MiB) for a context of {} tokens",
+              "({:.1f} MiB) for a context of {} tokens with nothing cut",
               is_option ? "a limit" : "the cgroup's limit", limit->bytes, mib(limit->bytes), mib(weight_bytes),
               mib(overhead_bytes), mib(burst_bytes), least_context_tokens, kv_format, mib(kv_bytes), least_limit_bytes,
               mib(least_limit_bytes), whole_limit_bytes, mib(whole_limit_bytes), wanted_tokens),

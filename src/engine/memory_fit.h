@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,6 +75,10 @@ struct MemoryFit {
 // `available_bytes`: of the system, for a budget that nobody names.
 Result<MemoryFit> fit_memory(const FitModel& model, const EngineConfig& config, std::optional<MemoryLimit> limit,
                              uint64_t available_bytes);
+
+// For the same model in another KV format beside the one that was loaded: the same steps, and K and V of one sequence of config's context.
+MemoryFit fit_beside(const MemoryFit& loaded, std::span<const models::AttentionGroup> groups,
+                     const EngineConfig& config);
 
 // What overhead and burst may be together with default options: a step's logits are cut to it.
 uint64_t most_overhead_bytes(const weights::ModelConfig& config);

@@ -35,8 +35,8 @@ Result<std::unique_ptr<StepRunner>> StepRunner::create_beside(const StepRunner& 
   runner->threads_ = loaded.threads_;
   runner->model_ = loaded.model_;
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
-  TRY(runner->fit_to_memory(gguf, config));
-  TRY_ASSIGN(runner->groups_, models::plan_groups(gguf, loaded.model_->config(), runner->fit_.kv_format));
+  TRY_ASSIGN(runner->groups_, models::plan_groups(gguf, loaded.model_->config(), config.kv_format));
+  runner->fit_ = fit_beside(loaded.fit_, runner->groups_, config);
   runner->root_ = model_root(gguf, runner->groups_, config.arithmetic);
   TRY(runner->make_cache(config));
   return runner;

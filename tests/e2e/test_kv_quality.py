@@ -45,6 +45,7 @@ def test_first_tokens_only(pagoda, qwen, ids):
     [
         (["--compare-kv", "q8,q3"], 'unknown KV format "q3"'),
         (["--compare-kv", "q8,,bf16"], 'unknown KV format ""'),
+        (["--compare-kv", "q8", "--memory", "150M"], "--memory"),
         (["--compare-kv", "q8"], "600 tokens, and a window takes 1024"),
         (["--compare-kv", ",".join(f"q{i}" for i in range(9))], "9 formats beside bf16"),
     ],

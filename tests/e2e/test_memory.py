@@ -12,7 +12,7 @@ STATEMENT = re.compile(
     r"memory: ([\d.]+) MiB of weights \+ ([\d.]+) MiB of overhead \+ ([\d.]+) MiB of KV = ([\d.]+) MiB resident at most, "
     r"and up to ([\d.]+) MiB more"
 )
-CHOICE = re.compile(r"memory limit of ([\d.]+) MiB \(--memory\): context (\d+) of (\d+) tokens, KV as (\w+), steps of (\d+) rows; (.*)")
+CHOICE = re.compile(r"memory limit of ([\d.]+) MiB \(--memory\): context (\d+) of (\d+) tokens, KV as (\w+), steps of (\d+) rows \(\d+ while no stream waits\); (.*)")
 
 
 def resident_mib(server, key):
