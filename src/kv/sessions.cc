@@ -132,6 +132,7 @@ void Sessions::take(SessionTurn turn) {
   } else {
     drop(*session);
     session->model = turn.model;
+    turn.token_ids.shrink_to_fit();  // a lease grows its list by doubling
     set_tokens(*session, std::make_shared<const std::vector<TokenId>>(std::move(turn.token_ids)));
     hold(*session, turn.path);
   }

@@ -157,6 +157,19 @@ TEST(Sessions, TheLatestTurnIsHeldUnlessItIsABeginning) {
   sound(w);
 }
 
+// A lease's list has room for twice its tokens; the table counts four bytes for each.
+TEST(Sessions, KeepNoMoreThanTheTokens) {
+  PrefixWorld w(16, kOneGroup);
+  const SessionId id = w.sessions->enter(named("a"));
+  KvLease lease;
+  lease.session = id;
+  for (int n = 100; n <= 400; n += 60) w.compute(lease, branch_of(salted_tokens(330), 0, n, 1));
+  w.release(lease);
+  EXPECT_EQ(w.sessions->path(named("a"))->token_ids->size(), 400u);
+  EXPECT_EQ(w.sessions->path(named("a"))->token_ids->capacity(), 400u);
+  w.sessions->leave(id);
+}
+
 TEST(Sessions, ExpireWhenTheyAreIdle) {
   PrefixWorld w(16, kOneGroup);
   turn(w, named("a"), salted_tokens(320, 1));
