@@ -214,6 +214,45 @@ TEST(Sessions, TheOldestIdleOneGoesWhenThereAreTooMany) {
   EXPECT_EQ(full.error().code, ErrorCode::kConflict);
 }
 
+// 512 bytes a session and four a token.
+TEST(Sessions, TheTableStaysWithinItsBytes) {
+  PrefixWorld w(16, kOneGroup);
+  const uint64_t most_bytes = 4 * (512 + 20 * 4);
+  Sessions small({.index = &w.index, .pool = &w.pool, .clock = &w.clock, .most_table_bytes = most_bytes});
+  small.add_model({ModelId(0), 0, {}, {{w.caches[0]->size_class(GroupId(0)), 0}}});
+  const auto turn = [&](const std::string& name, int n_tokens) {
+    w.clock.advance_us(1);
+    const SessionId id = small.enter(named(name));
+    small.take({.session = id, .model = ModelId(0), .token_ids = salted_tokens(n_tokens), .path = {}});
+    small.leave(id);
+    ASSERT_LE(small.stats().table_bytes, most_bytes);
+    ASSERT_SOUND(small.check_integrity());
+  };
+  const auto put = [&](const std::string& name, int n_tokens) {
+    return small.put(named(name), ModelId(0), std::make_shared<const std::vector<TokenId>>(salted_tokens(n_tokens)));
+  };
+  for (const char* name : {"a", "b", "c", "d"}) turn(name, 20);
+  EXPECT_EQ(small.stats().sessions, 4u);
+  turn("b", 31);
+  EXPECT_FALSE(small.info(named("a"))) << "the one not used for longest";
+  turn("e", 31);
+  EXPECT_FALSE(small.info(named("c")));
+  EXPECT_EQ(small.info(named("b"))->n_tokens, 31u);
+  EXPECT_EQ(small.info(named("e"))->n_tokens, 31u);
+  // What could never fit costs nobody his session; what fits alone ends all that are idle.
+  EXPECT_EQ(put("f", 500).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(small.stats().sessions, 3u);
+  ASSERT_TRUE(small.pin(named("b"), Sessions::Pin::kOn));
+  EXPECT_FALSE(put("f", 460));
+  ASSERT_TRUE(small.pin(named("b"), Sessions::Pin::kOff));
+  ASSERT_TRUE(put("f", 460));
+  EXPECT_EQ(small.stats().sessions, 1u);
+  // A turn that finds no room leaves what is held.
+  turn("f", 10);
+  EXPECT_EQ(small.info(named("f"))->n_tokens, 460u);
+  EXPECT_LE(small.stats().table_bytes, most_bytes);
+}
+
 TEST(Sessions, NamespacesKnowNothingOfEachOther) {
   PrefixWorld w(16, kOneGroup);
   turn(w, named("a", 1), salted_tokens(320));
@@ -334,6 +373,8 @@ TEST(Sessions, ComeBackAfterARestart) {
   EXPECT_EQ(w.sessions->info(named("a"))->n_tokens, 20u);
   EXPECT_TRUE(w.sessions->info(named("b"))->is_pinned);
   EXPECT_EQ(w.sessions->list({}, "", 10).size(), 2u);
+  EXPECT_EQ(w.sessions->stats().restored, 2u);
+  EXPECT_EQ(w.sessions->stats().created, 0u);
   sound(w);
   w.clock.advance_us(kTestTtlUs);
   w.sessions->poll();
