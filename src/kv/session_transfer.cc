@@ -93,11 +93,9 @@ Status SessionTransfer::import_part(const SessionKey& key, ModelId model_id, std
   }
   const SessionModel& model = memory_.sessions.model(model_id);
   TRY(check_blocks(model, part));
-  const auto tokens = std::make_shared<const std::vector<TokenId>>(part.token_ids);
-  TRY(memory_.sessions.put(key, model_id, tokens));
-  const Status added = add_blocks(key, model, part);
-  TRY(memory_.sessions.put(key, model_id, tokens));  // holds what came
-  return added;
+  TRY(memory_.sessions.can_put(key, model_id, part.token_ids));
+  TRY(add_blocks(key, model, part));
+  return memory_.sessions.put(key, model_id, std::make_shared<const std::vector<TokenId>>(std::move(part.token_ids)));
 }
 
 Status SessionTransfer::check_blocks(const SessionModel& model, const SessionPart& part) const {

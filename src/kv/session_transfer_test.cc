@@ -110,6 +110,20 @@ TEST(SessionTransfer, WhatNobodyHasAnyMoreIsLeftOut) {
   EXPECT_EQ(to.cached_blocks(), 0u);
 }
 
+TEST(SessionTransfer, ARefusedPartChangesNothing) {
+  FakeTier::Objects here, there;
+  Server from(here), to(there);
+  from.turn(salted_tokens(330));
+  const auto parts = from.parts();
+  const Status early = to.import(parts[1]);
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code, ErrorCode::kConflict);
+  EXPECT_FALSE(to.sessions->info(kChat));
+  EXPECT_EQ(to.cached_blocks(), 0u);
+  EXPECT_EQ(to.sessions->stats().created, 0u);
+  for (const auto& bytes : parts) ASSERT_TRUE(to.import(bytes));
+}
+
 TEST(SessionTransfer, RefusesWhatItCannotTrust) {
   FakeTier::Objects here, there;
   Server from(here), to(there), stranger(there, 40, kOneGroup, std::vector<std::byte>(32, std::byte{8}));
@@ -120,7 +134,6 @@ TEST(SessionTransfer, RefusesWhatItCannotTrust) {
   EXPECT_EQ(code_of(to.import(parts[0], {{{5, 7}}, "chat"})), ErrorCode::kConflict) << "another namespace";
   EXPECT_EQ(code_of(to.transfer.import_part(kChat, ModelId(0), parts[0], Sha256{})), ErrorCode::kConflict);
   EXPECT_EQ(code_of(to.import(parts[1])), ErrorCode::kConflict) << "out of order";
-  ASSERT_TRUE(to.sessions->remove(kChat));
   for (size_t at = 0; at < parts[0].size(); at += 13) {
     std::vector<std::byte> damaged = parts[0];
     damaged[at] ^= std::byte{4};

@@ -224,15 +224,18 @@ Result<Sessions::Path> Sessions::path(const SessionKey& key) const {
   return Path{session->model, session->token_ids};
 }
 
+Status Sessions::can_put(const SessionKey& key, ModelId model, std::span<const TokenId> token_ids) const {
+  const Session* session = find(key);
+  if (session == nullptr || session->token_ids->empty()) return {};
+  if (session->model == model && begins_with(token_ids, *session->token_ids)) return {};
+  return fail(Error{ErrorCode::kConflict, fmt::format("session {} holds other tokens", key.name), "session_id"});
+}
+
 Status Sessions::put(const SessionKey& key, ModelId model, SharedTokens token_ids) {
+  TRY(can_put(key, model, *token_ids));
   Session* session = find(key);
   if (session == nullptr) session = open(key, config_.ttl_us, token_ids->size());
   if (session == nullptr) return no_room();
-  const bool is_more =
-      session->token_ids->empty() || (session->model == model && begins_with(*token_ids, *session->token_ids));
-  if (!is_more) {
-    return fail(Error{ErrorCode::kConflict, fmt::format("session {} holds other tokens", key.name), "session_id"});
-  }
   if (!make_table_room(session, token_ids->size())) return no_room();
   drop(*session);
   session->model = model;

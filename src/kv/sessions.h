@@ -137,7 +137,8 @@ class Sessions {
     SharedTokens token_ids;
   };
   Result<Path> path(const SessionKey& key) const;
-  // Makes the session, or gives it more tokens. kConflict: it holds others.
+  // Makes the session, or gives it more tokens. kConflict: it holds others (so says can_put), or there is no room.
+  Status can_put(const SessionKey& key, ModelId model, std::span<const TokenId> token_ids) const;
   Status put(const SessionKey& key, ModelId model, SharedTokens token_ids);
 
   // Of an earlier process. Those of other models, and those too many, are left out.
