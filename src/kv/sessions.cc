@@ -155,8 +155,6 @@ void Sessions::take(SessionTurn turn) {
   if (session == nullptr) return;
   CHECK(turn.path.size() == turn.token_ids.size() / kBlockTokens);
   touch(*session);
-  ++session->n_turns;
-  ++stats_.turns;
   if (session->model == turn.model && begins_with(*session->token_ids, turn.token_ids)) {
     hold_again(*session);
   } else if (make_table_room(session, turn.token_ids.size())) {
@@ -166,6 +164,9 @@ void Sessions::take(SessionTurn turn) {
     set_tokens(*session, std::make_shared<const std::vector<TokenId>>(std::move(turn.token_ids)));
     hold(*session, turn.path);
   }
+  if (turn.end == LeaseEnd::kPause) return;
+  ++session->n_turns;
+  ++stats_.turns;
   save(*session);
   if (turn.copies == TierCopies::kSome) sink(*session);
 }

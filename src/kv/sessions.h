@@ -30,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "kv/lease.h"
 #include "kv/prefix_index.h"
 #include "kv/session_record.h"
 #include "kv/tiering.h"
@@ -70,6 +71,7 @@ struct SessionTurn {
   std::vector<TokenId> token_ids;  // committed
   std::span<const NodeId> path;    // of their whole blocks
   TierCopies copies = TierCopies::kAll;
+  LeaseEnd end = LeaseEnd::kTurn;  // kPause: held, but no turn, and not saved
 };
 
 // What may be told of one.

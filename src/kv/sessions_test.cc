@@ -170,6 +170,31 @@ TEST(Sessions, KeepNoMoreThanTheTokens) {
   w.sessions->leave(id);
 }
 
+// A request that is preempted, or whose admission finds no room beside its hits, has not ended.
+TEST(Sessions, OnlyAnEndedRequestIsATurn) {
+  PrefixWorld w(16, kOneGroup);
+  turn(w, named("a"), salted_tokens(320));
+  const SessionId id = w.sessions->enter(named("a"));
+  KvLease lease, other;
+  lease.session = id;
+  w.compute(other, salted_tokens(50 * 32, 9));
+  std::vector<BlockOp> ops;
+  ASSERT_TRUE(std::holds_alternative<NoSpace>(
+      w.caches[0]->admit(lease, branch_of(salted_tokens(320), 320, 1600, 1), 1280, ops)));
+  w.release(other);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_turns, 1u);
+  w.compute(lease, branch_of(salted_tokens(320), 320, 400, 1));
+  w.caches[0]->release(lease, LeaseEnd::kPause);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_turns, 1u);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_tokens, 400u) << "held until it goes on";
+  w.compute(lease, branch_of(salted_tokens(320), 320, 400, 1));
+  w.release(lease);
+  w.sessions->leave(id);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_turns, 2u);
+  EXPECT_EQ(w.sessions->stats().turns, 2u);
+  sound(w);
+}
+
 TEST(Sessions, ExpireWhenTheyAreIdle) {
   PrefixWorld w(16, kOneGroup);
   turn(w, named("a"), salted_tokens(320, 1));
