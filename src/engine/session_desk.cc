@@ -129,6 +129,10 @@ Result<Sha256> SessionDesk::identity() {
       identity_ = model_identity(describe_computation(runner_.model().groups(), runner_.arithmetic()), *digest);
   }
   if (identity_) return *identity_;
+  const KvTiers* tiers = runner_.tiers();
+  if (tiers != nullptr ? tiers->is_lost(runner_.model_id()) : digest_->has_failed()) {
+    return fail(ErrorCode::kConflict, "the model's file changed since it was loaded: nothing names its blocks");
+  }
   return fail(ErrorCode::kUnavailable, "the digest of the model's files, which names exported blocks, is being made");
 }
 
