@@ -26,8 +26,10 @@ Result<SessionTransfer::Export> SessionTransfer::export_part(const SessionKey& k
   const SessionModel& model = memory_.sessions.model(path.model);
   const size_t n_blocks = path.token_ids->size() / kBlockTokens, per_part = blocks_of_part(model);
   const size_t n_parts = std::max<size_t>(1, (n_blocks + per_part - 1) / per_part);
-  if (part >= n_parts)
-    return fail(ErrorCode::kNotFound, "there is no part {}: session {} has {}", part, key.name, n_parts);
+  if (part >= n_parts) {
+    return fail(Error{ErrorCode::kNotFound,
+                      fmt::format("there is no part {}: session {} has {}", part, key.name, n_parts), "part"});
+  }
   const size_t first = part * per_part, end = std::min(n_blocks, first + per_part);
   path_.clear();
   memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace), *path.token_ids,

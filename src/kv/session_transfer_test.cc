@@ -110,6 +110,16 @@ TEST(SessionTransfer, WhatNobodyHasAnyMoreIsLeftOut) {
   EXPECT_EQ(to.cached_blocks(), 0u);
 }
 
+TEST(SessionTransfer, APartThatIsNotThereIsNamed) {
+  FakeTier::Objects here;
+  Server from(here);
+  from.turn(salted_tokens(330));
+  const auto beyond = from.part(4);
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(beyond.error().where, "part");
+}
+
 TEST(SessionTransfer, ARefusedPartChangesNothing) {
   FakeTier::Objects here, there;
   Server from(here), to(there);

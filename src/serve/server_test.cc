@@ -347,6 +347,8 @@ TEST_F(ServerTest, SessionAnswers) {
   EXPECT_EQ(engine_.session_asks.back().number, 7u);
   engine_.session_answer = pagoda::fail(Error{ErrorCode::kNotFound, "there is no session a", "session_id"});
   EXPECT_THAT(get("/v1/sessions/a"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("session_not_found")));
+  engine_.session_answer = pagoda::fail(Error{ErrorCode::kNotFound, "there is no part 1", "part"});
+  EXPECT_THAT(get("/v1/sessions/a/export?part=1"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("part_not_found")));
   engine_.session_answer = pagoda::fail(ErrorCode::kConflict, "8192 of at most 8192 are pinned");
   EXPECT_THAT(ask(post("/v1/sessions/a/pin", "")), AllOf(StartsWith("HTTP/1.1 409 "), HasSubstr("at most 8192")));
 }
