@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "kv/session_files.h"
 #include "kv/test_tier_world.h"
 #include "kv/test_tiered_world.h"
@@ -224,7 +226,7 @@ TEST(SessionFiles, KeepWhatTheyWereToldLast) {
     (*files)->save(late);
     one.is_pinned = false;
     (*files)->save(one);
-    (*files)->forget(two.key);
+    (*files)->forget(two.key, two.fingerprint);
   }
   auto files = SessionFiles::open(path);
   ASSERT_TRUE(files);
@@ -241,6 +243,36 @@ TEST(SessionFiles, KeepWhatTheyWereToldLast) {
   files = SessionFiles::open(path);
   EXPECT_EQ((*files)->load().size(), 1u);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path), {}), 1);
+}
+
+TEST(SessionFiles, ModelsThatShareAFolderKeepTheirOwn) {
+  const TestFolder folder;
+  const SessionRecord one = some_record();
+  SessionRecord other = one;
+  other.fingerprint = {77, 78};
+  {
+    auto files = SessionFiles::open(folder.path() / "sessions");
+    (*files)->save(one);
+    (*files)->save(other);
+  }
+  {
+    auto files = SessionFiles::open(folder.path() / "sessions");
+    EXPECT_EQ((*files)->load().size(), 2u);
+    (*files)->forget(one.key, one.fingerprint);
+  }
+  auto files = SessionFiles::open(folder.path() / "sessions");
+  const auto records = (*files)->load();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].fingerprint, other.fingerprint);
+}
+
+TEST(SessionFiles, WhatWasHalfWrittenGoes) {
+  const TestFolder folder;
+  const auto path = folder.path() / "sessions";
+  const auto files = SessionFiles::open(path);
+  std::ofstream(path / "00.session.new") << "PGDA";
+  EXPECT_TRUE((*files)->load().empty());
+  EXPECT_TRUE(std::filesystem::is_empty(path));
 }
 
 TEST(SessionFiles, AFolderThatCannotBeIsAnError) {

@@ -110,7 +110,7 @@ void Sessions::end(Session& session) {
   set_busy(session);
   stats_.pinned -= session.is_pinned ? 1 : 0;
   set_tokens(session, no_tokens());
-  if (config_.keeper != nullptr) config_.keeper->forget(session.key);
+  forget(session);
   by_id_.erase(session.id);
   table_.erase(SessionKey(session.key));
 }
@@ -159,6 +159,7 @@ void Sessions::take(SessionTurn turn) {
     hold_again(*session);
   } else if (make_table_room(session, turn.token_ids.size())) {
     drop(*session);
+    if (session->model != turn.model) forget(*session);
     session->model = turn.model;
     turn.token_ids.shrink_to_fit();  // a lease grows its list by doubling
     set_tokens(*session, std::make_shared<const std::vector<TokenId>>(std::move(turn.token_ids)));
@@ -356,6 +357,12 @@ void Sessions::save(const Session& session) const {
                         .ttl_us = session.ttl_us,
                         .left_us = std::min(left_us, session.ttl_us),
                         .is_pinned = session.is_pinned});
+}
+
+void Sessions::forget(const Session& session) const {
+  const auto model = models_.find(session.model);
+  if (config_.keeper != nullptr && model != models_.end())
+    config_.keeper->forget(session.key, model->second.fingerprint);
 }
 
 SessionStats Sessions::stats() const {

@@ -42,7 +42,7 @@ class SessionKeeper {
  public:
   virtual ~SessionKeeper() = default;
   virtual void save(SessionRecord record) = 0;
-  virtual void forget(const SessionKey& key) = 0;
+  virtual void forget(const SessionKey& key, const Hash128& fingerprint) = 0;
 };
 
 struct SessionConfig {
@@ -198,6 +198,7 @@ class Sessions {
   uint64_t bytes_to_pin(const Session& session) const;
   void set_tokens(Session& session, SharedTokens token_ids);
   void save(const Session& session) const;
+  void forget(const Session& session) const;
   SessionInfo info_of(const Session& session) const;
   void sink(const Session& session);
   void pop_sinking();

@@ -15,7 +15,7 @@ SessionKey named(std::string name, uint64_t space = 0) { return {{{space, 0}}, s
 class Memory final : public SessionKeeper {
  public:
   void save(SessionRecord record) override { records[record.key.name] = std::move(record); }
-  void forget(const SessionKey& key) override { records.erase(key.name); }
+  void forget(const SessionKey& key, const Hash128&) override { records.erase(key.name); }
   std::map<std::string, SessionRecord> records;
 };
 
