@@ -90,7 +90,7 @@ Result<SessionAnswer> SessionDesk::answer(const SessionAsk& ask) {
       TRY(sessions.create(key, ask.ttl_us));
       return report(key);
     case Verb::kFork:
-      TRY(sessions.fork(key, ask.new_name));
+      TRY(sessions.fork(key, ask.new_name, ask.ttl_us));
       return report({key.cache_namespace, ask.new_name});
     case Verb::kPin:
       TRY(sessions.pin(key, kv::Sessions::Pin::kOn));

@@ -188,14 +188,14 @@ Status Sessions::remove(const SessionKey& key) {
   return {};
 }
 
-Status Sessions::fork(const SessionKey& from, std::string name) {
+Status Sessions::fork(const SessionKey& from, std::string name, std::optional<int64_t> ttl_us) {
   const Session* origin = find(from);
   if (origin == nullptr) return unknown(from);
   const SharedTokens token_ids = origin->token_ids;  // the oldest idle session goes: that may be the origin
   const ModelId model = origin->model;
   const SessionKey key{from.cache_namespace, std::move(name)};
   if (find(key) != nullptr) return taken(key);
-  if (open(key, origin->ttl_us, token_ids->size()) == nullptr) return no_room();
+  if (open(key, ttl_us.value_or(origin->ttl_us), token_ids->size()) == nullptr) return no_room();
   return put(key, model, token_ids);
 }
 

@@ -125,7 +125,7 @@ class Sessions {
   // kConflict: the name is taken, or there is no room: the message names the limit. kNotFound: no such session of that namespace.
   Status create(const SessionKey& key, std::optional<int64_t> ttl_us);
   Status remove(const SessionKey& key);
-  Status fork(const SessionKey& from, std::string name);
+  Status fork(const SessionKey& from, std::string name, std::optional<int64_t> ttl_us = {});
   // kConflict: it would pin more than the limit.
   Status pin(const SessionKey& key, Pin pin);
   Result<SessionInfo> info(const SessionKey& key) const;

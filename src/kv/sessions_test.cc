@@ -117,6 +117,10 @@ TEST(Sessions, AForkCopiesNothing) {
   EXPECT_EQ(w.cached_blocks(), blocks);
   EXPECT_EQ(held(w), bytes);
   EXPECT_EQ(w.sessions->info(named("b"))->n_tokens, 330u);
+  EXPECT_EQ(w.sessions->info(named("b"))->ttl_us, kTestTtlUs);
+  ASSERT_TRUE(w.sessions->fork(named("a"), "short", 5));
+  EXPECT_EQ(w.sessions->info(named("short"))->ttl_us, 5);
+  ASSERT_TRUE(w.sessions->remove(named("short")));
   sound(w);
   // Each goes its own way, and what they share stays while one of them holds it.
   turn(w, named("b"), branch_of(salted_tokens(330), 330, 400, 1));
