@@ -34,11 +34,12 @@ void SessionDesk::ask(SessionAsk ask, Reply reply) {
     return reply(fail(ErrorCode::kUnsupported, "there are no sessions where prefixes are not cached (--prefix-cache)"));
   }
   if (ask.verb != SessionAsk::Verb::kExport) return reply(answer(ask));
-  if (waiting_.size() >= kMostExports) {
-    return reply(fail(ErrorCode::kOverloaded, "{} exports wait for a tier already", waiting_.size()));
-  }
   Waiting waiting{std::move(ask), std::move(reply), clock_.now_us() + kExportWaitUs};
-  if (!try_export(waiting)) waiting_.push_back(std::move(waiting));
+  if (try_export(waiting)) return;
+  if (waiting_.size() >= kMostExports) {
+    return waiting.reply(fail(ErrorCode::kOverloaded, "{} exports wait for a tier already", waiting_.size()));
+  }
+  waiting_.push_back(std::move(waiting));
 }
 
 void SessionDesk::poll() {
