@@ -64,8 +64,7 @@ ErrorFace error_face(ErrorCode code) {
 
 std::string openai_error(const Error& error) {
   const ErrorFace face = error_face(error.code);
-  return error_body(error.message, face.type, names_a_field(error.code) ? error.where : "",
-                    code_of(error, face));
+  return error_body(error.message, face.type, names_a_field(error.code) ? error.where : "", code_of(error, face));
 }
 
 std::string openai_error(int status, std::string_view message) {

@@ -213,7 +213,7 @@ class Sessions {
   std::set<std::pair<int64_t, SessionId>> by_use_;     // idle ones
   std::deque<Sinking> sinking_;
   uint64_t sinking_bytes_ = 0;  // of their lists
-  int64_t sink_us_ = 0;  // not before
+  int64_t sink_us_ = 0;         // not before
   uint64_t next_id_ = 1;
   SessionStats stats_;
   mutable std::vector<NodeId> path_;  // scratch
