@@ -24,6 +24,12 @@ bool names_a_field(ErrorCode code) {
          code == ErrorCode::kContextExceeded || code == ErrorCode::kConflict;
 }
 
+std::string_view code_of(const Error& error, const ErrorFace& face) {
+  if (error.code != ErrorCode::kNotFound) return face.code;
+  if (error.where == "session_id") return "session_not_found";
+  return error.where == "part" ? "part_not_found" : face.code;
+}
+
 }  // namespace
 
 ErrorFace error_face(ErrorCode code) {
@@ -58,9 +64,7 @@ ErrorFace error_face(ErrorCode code) {
 
 std::string openai_error(const Error& error) {
   const ErrorFace face = error_face(error.code);
-  const bool is_session = error.code == ErrorCode::kNotFound && error.where == "session_id";
-  return error_body(error.message, face.type, names_a_field(error.code) ? error.where : "",
-                    is_session ? "session_not_found" : face.code);
+  return error_body(error.message, face.type, names_a_field(error.code) ? error.where : "", code_of(error, face));
 }
 
 std::string openai_error(int status, std::string_view message) {

@@ -1,14 +1,21 @@
 #include "api/session_body.h"
 
+#include <algorithm>
+
 #include "api/json_fields.h"
 #include "engine/request.h"
 
 namespace pagoda::api {
 
-Result<SessionBody> parse_session_body(std::string_view body) {
+Result<SessionBody> parse_session_body(std::string_view body, std::span<const std::string_view> known) {
   SessionBody parsed;
   if (body.empty()) return parsed;
   TRY_ASSIGN(const Json object, parse_json_object(body));
+  for (const auto& [name, ignored] : object.items()) {
+    if (std::ranges::find(known, name) == known.end()) {
+      return invalid_field(name, fmt::format("{} is no field of this request", name));
+    }
+  }
   const Fields fields(object);
   TRY_ASSIGN(auto id, fields.string("session_id"));
   if (id && !kv::is_session_name(*id)) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,7 +19,7 @@ struct SessionBody {
 
 inline constexpr int64_t kMaxTtlSeconds = int64_t{1} << 30;
 
-// An empty body has no fields.
-Result<SessionBody> parse_session_body(std::string_view body);
+// An empty body has no fields. Those that are not in `fields` are refused by name.
+Result<SessionBody> parse_session_body(std::string_view body, std::span<const std::string_view> fields);
 
 }  // namespace pagoda::api

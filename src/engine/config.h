@@ -1,6 +1,7 @@
 // What starts an engine. Filled by cmd from the option table.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -29,7 +30,13 @@ struct TierConfig {
 struct SessionConfig {
   int64_t ttl_us = int64_t{1800} * 1'000'000;
   size_t most_sessions = 4096;
+  uint64_t most_table_bytes = uint64_t{64} << 20;  // beside the KV budget; under a memory limit: session_table_bytes
 };
+
+// What the table of sessions may take of a memory limit.
+inline uint64_t session_table_bytes(uint64_t limit_bytes) {
+  return std::clamp(limit_bytes / 128, uint64_t{1} << 20, SessionConfig{}.most_table_bytes);
+}
 
 enum class Explain : uint8_t { kOn, kOff };  // off: no cache reports, no reuse distances
 

@@ -175,6 +175,20 @@ TEST_F(EngineTest, ASessionOfACancelledRequestIsLeft) {
   EXPECT_GE(std::get<SessionReport>(*told).info.n_tokens, 100u);
 }
 
+TEST_F(EngineTest, AModelFileThatChangedEndsExportsAtOnce) {
+  std::filesystem::path path;
+  const auto engine = make([&](EngineConfig& config) { path = config.model_path; });
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(5));
+  SessionAsk ask;
+  ask.name = "chat";
+  ask.verb = SessionAsk::Verb::kCreate;
+  ASSERT_TRUE(ask_session(*engine, ask));
+  ask.verb = SessionAsk::Verb::kExport;
+  auto told = ask_session(*engine, ask);
+  for (; told.error().code == ErrorCode::kUnavailable; told = ask_session(*engine, ask)) std::this_thread::yield();
+  EXPECT_EQ(told.error().code, ErrorCode::kConflict);
+}
+
 TEST_F(EngineTest, WithoutPrefixesThereAreNoSessions) {
   const auto engine = make([](EngineConfig& config) { config.prefix_cache = PrefixCache::kOff; });
   Request request = request_of(1, 100, 4);

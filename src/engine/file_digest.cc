@@ -137,7 +137,8 @@ void FileDigest::run() {
     digest_ = *digest;
     if (!memory_.empty()) remember(memory_, name_of(files_), *digest);
   } else if (digest.error().code != ErrorCode::kCancelled) {
-    LOG_WARN("the KV tiers are not used: {}", digest.error().to_string());
+    has_failed_ = true;
+    LOG_WARN("no KV block leaves this process, to a tier or with a session: {}", digest.error().to_string());
   }
   is_done_.store(true);
   if (!stop_.load()) wake_();

@@ -42,6 +42,8 @@ class FileDigest {
 
   // Once it is known, and then no more. At once if it was remembered.
   std::optional<Sha256> take();
+  // There is none, and will be none.
+  bool has_failed() const { return is_done_.load() && has_failed_; }
 
  private:
   void run();
@@ -49,7 +51,8 @@ class FileDigest {
   const std::vector<FileStamp> files_;
   const std::filesystem::path memory_;
   const std::function<void()> wake_;
-  std::optional<Sha256> digest_;  // written before is_done_
+  std::optional<Sha256> digest_;  // written before is_done_, as has_failed_
+  bool has_failed_ = false;
   std::atomic<bool> is_done_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -69,6 +69,23 @@ TEST(FileDigestTest, IsRememberedUntilTheFileChanges) {
   EXPECT_NE(to_hex(*second), std::string(64, 'a'));
 }
 
+TEST(FileDigestTest, SaysThatThereWillBeNone) {
+  start_log("error");
+  const TestFolder folder;
+  const std::filesystem::path path = folder.path() / "model";
+  write(path, "one");
+  const std::vector<FileStamp> before = stamps({path});
+  const auto has_failed = [&] {
+    std::atomic<bool> is_done{false};
+    const FileDigest digest(before, {}, [&] { is_done.store(true); });
+    while (!is_done.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return digest.has_failed();
+  };
+  EXPECT_FALSE(has_failed());
+  write(path, "two");
+  EXPECT_TRUE(has_failed());
+}
+
 TEST(FileDigestTest, AFileThatWasReplacedHasNone) {
   start_log("error");
   const TestFolder folder;

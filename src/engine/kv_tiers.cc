@@ -91,6 +91,11 @@ void KvTiers::poll() {
   });
 }
 
+bool KvTiers::is_lost(kv::ModelId model) const {
+  const auto is_it = [&](const Waiting& waiting) { return waiting.model == model && waiting.digest->has_failed(); };
+  return std::ranges::any_of(waiting_, is_it);
+}
+
 void KvTiers::measure(kv::ModelId model, const StepRecord& step) {
   const int32_t rows = step.prefill_rows + step.decode_rows;
   if (step.prefill_rows < kLeastRows) return;

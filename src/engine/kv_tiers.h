@@ -44,6 +44,8 @@ class KvTiers {
            kernels::Arithmetic arithmetic);
   // Between steps.
   void poll();
+  // Its files have no digest, and will have none: nothing is stored or loaded.
+  bool is_lost(kv::ModelId model) const;
   // After a step of the model.
   void measure(kv::ModelId model, const StepRecord& step);
 

@@ -19,7 +19,7 @@ struct SessionAsk {
   std::string cache_salt;         // together they are the only ones who know of the session
   std::string name;               // kList: those behind this one
   std::string new_name;           // kFork
-  std::optional<int64_t> ttl_us;  // kCreate; none: the server's
+  std::optional<int64_t> ttl_us;  // kCreate; none: the server's.  kFork; none: as it was
   uint32_t number = 0;            // kExport: which part.  kList: how many
   std::string bytes;              // kImport: a part
 };

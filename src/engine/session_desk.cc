@@ -34,11 +34,12 @@ void SessionDesk::ask(SessionAsk ask, Reply reply) {
     return reply(fail(ErrorCode::kUnsupported, "there are no sessions where prefixes are not cached (--prefix-cache)"));
   }
   if (ask.verb != SessionAsk::Verb::kExport) return reply(answer(ask));
-  if (waiting_.size() >= kMostExports) {
-    return reply(fail(ErrorCode::kOverloaded, "{} exports wait for a tier already", waiting_.size()));
-  }
   Waiting waiting{std::move(ask), std::move(reply), clock_.now_us() + kExportWaitUs};
-  if (!try_export(waiting)) waiting_.push_back(std::move(waiting));
+  if (try_export(waiting)) return;
+  if (waiting_.size() >= kMostExports) {
+    return waiting.reply(fail(ErrorCode::kOverloaded, "{} exports wait for a tier already", waiting_.size()));
+  }
+  waiting_.push_back(std::move(waiting));
 }
 
 void SessionDesk::poll() {
@@ -90,7 +91,7 @@ Result<SessionAnswer> SessionDesk::answer(const SessionAsk& ask) {
       TRY(sessions.create(key, ask.ttl_us));
       return report(key);
     case Verb::kFork:
-      TRY(sessions.fork(key, ask.new_name));
+      TRY(sessions.fork(key, ask.new_name, ask.ttl_us));
       return report({key.cache_namespace, ask.new_name});
     case Verb::kPin:
       TRY(sessions.pin(key, kv::Sessions::Pin::kOn));
@@ -129,6 +130,10 @@ Result<Sha256> SessionDesk::identity() {
       identity_ = model_identity(describe_computation(runner_.model().groups(), runner_.arithmetic()), *digest);
   }
   if (identity_) return *identity_;
+  const KvTiers* tiers = runner_.tiers();
+  if (tiers != nullptr ? tiers->is_lost(runner_.model_id()) : digest_->has_failed()) {
+    return fail(ErrorCode::kConflict, "the model's file changed since it was loaded: nothing names its blocks");
+  }
   return fail(ErrorCode::kUnavailable, "the digest of the model's files, which names exported blocks, is being made");
 }
 

@@ -176,13 +176,16 @@ Status StepRunner::make_sessions(const EngineConfig& config, std::optional<kv::P
   if (prefix->tiering != nullptr && !config.tiers.disk_dir.empty()) {
     TRY_ASSIGN(session_files_, kv::SessionFiles::open(config.tiers.disk_dir / "sessions"));
   }
+  uint64_t table_bytes = config.sessions.most_table_bytes;
+  if (fit_.limit) table_bytes = std::min(table_bytes, session_table_bytes(fit_.limit->bytes));
   sessions_ = std::make_unique<kv::Sessions>(kv::SessionConfig{.index = prefixes_.get(),
                                                                .pool = pool_.get(),
                                                                .clock = &clock_,
                                                                .tiering = prefix->tiering,
                                                                .keeper = session_files_.get(),
                                                                .ttl_us = config.sessions.ttl_us,
-                                                               .most_sessions = config.sessions.most_sessions});
+                                                               .most_sessions = config.sessions.most_sessions,
+                                                               .most_table_bytes = table_bytes});
   prefix->sessions = sessions_.get();
   return {};
 }

@@ -82,14 +82,14 @@ Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32
     found = match(lease, token_ids);
     take_hits(lease, found, token_ids);
     if (found.wait_for) {
-      if (lease.n_written() == 0) release(lease);
+      if (lease.n_written() == 0) release(lease, LeaseEnd::kUndo);
       return WaitOn{*found.wait_for, prefix_.clock->now_us() + prefix_.flight_wait_us, WaitOn::For::kRows};
     }
     hold_donor(found.donor);  // all hits first, then what is new: it must not be evicted to make room for its own copy
     if (prefix_.tiering != nullptr) {
       if (const std::optional<WaitOn> load = load_more(lease, token_ids, found.miss)) {
         drop_donor(found.donor);
-        if (lease.n_written() == 0) release(lease);
+        if (lease.n_written() == 0) release(lease, LeaseEnd::kUndo);
         return *load;
       }
     }
@@ -105,7 +105,7 @@ Admission Cache::admit(KvLease& lease, std::span<const TokenId> token_ids, int32
   }
   if (!has_room) {
     const size_t bytes = pool_.missing_bytes_without_cached(needs_);
-    if (was_empty) release(lease);
+    if (was_empty) release(lease, LeaseEnd::kUndo);
     return NoSpace{bytes};
   }
   const int32_t n_written = end();
@@ -217,14 +217,15 @@ void Cache::rollback(KvLease& lease, int32_t n) {
   }
 }
 
-void Cache::release(KvLease& lease) {
+void Cache::release(KvLease& lease, LeaseEnd end) {
   CHECK(lease.model() == model_);
   if (lease.root_ != kNoNode) {
     if (prefix_.reuse != nullptr) count_use(lease);
     close_flight(lease);
     mark_replay(lease, lease.path_.size(), 0);  // the end of a turn
     if (prefix_.tiering != nullptr) store_again(lease);
-    if (prefix_.sessions != nullptr && lease.session != SessionId() && !lease.path_.empty()) keep_session(lease);
+    const bool is_kept = end != LeaseEnd::kUndo && lease.session != SessionId() && !lease.path_.empty();
+    if (prefix_.sessions != nullptr && is_kept) keep_session(lease, end);
   }
   for (uint32_t g = 0; g < lease.tables_.size(); ++g) {
     BlockTable& table = lease.tables_[g];
@@ -242,13 +243,14 @@ void Cache::release(KvLease& lease) {
 }
 
 // The committed tokens go with it: the lease is done with them.
-void Cache::keep_session(KvLease& lease) {
+void Cache::keep_session(KvLease& lease, LeaseEnd end) {
   lease.token_ids_.resize(static_cast<size_t>(lease.n_committed_));
   prefix_.sessions->take({.session = lease.session,
                           .model = model_,
                           .token_ids = std::exchange(lease.token_ids_, {}),
                           .path = lease.path_,
-                          .copies = lease.tiers_.copies});
+                          .copies = lease.tiers_.copies,
+                          .end = end});
 }
 
 void Cache::take_completed(std::vector<TicketId>& tickets) {

@@ -118,7 +118,7 @@ class Cache {
   // Forgets the last n written tokens and returns blocks left without any. Requires n <= n_written - n_committed.
   void rollback(KvLease& lease, int32_t n);
   // Returns every block. The lease may be used again, from position 0.
-  void release(KvLease& lease);
+  void release(KvLease& lease, LeaseEnd end = LeaseEnd::kTurn);
 
   // Memory that nobody holds is being filled, and will be cached or free by itself: a ticket completes then.
   bool is_loading() const;
@@ -177,7 +177,7 @@ class Cache {
   void mark_replay(KvLease& lease, size_t n_blocks, size_t n_extra);
   void mark_prompt_replays(KvLease& lease, size_t n_before);
   void pass_dropped(KvLease& lease);
-  void keep_session(KvLease& lease);
+  void keep_session(KvLease& lease, LeaseEnd end);
 
   // cache_tiers.cc
   void register_tiers();

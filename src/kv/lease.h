@@ -36,6 +36,10 @@ enum class PrefixReuse : uint8_t {
   kNoRoom,  // the same, because hits lie scattered and leave it no room
 };
 
+// Why a lease gives its blocks back, as its session sees it: a request's end is a turn; what goes on later is held meanwhile; what an
+// admission took back itself never was.
+enum class LeaseEnd : uint8_t { kTurn, kPause, kUndo };
+
 // Whether the tiers have, or are on their way to have, all that a lease held.
 enum class TierCopies : uint8_t { kAll, kSome };
 

@@ -17,10 +17,12 @@ namespace {
 constexpr std::chrono::milliseconds kDelay{1000};
 constexpr uint64_t kMostFileBytes = 256 + kMaxSessionTokens * sizeof(TokenId);
 
-std::string file_name(const SessionKey& key) {
+// Models that share a folder have sessions of the same names.
+std::string name_file(const SessionKey& key, const Hash128& fingerprint) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
   for (const uint64_t word : key.cache_namespace.bits) out.number(word);
+  for (const uint64_t word : {fingerprint.low, fingerprint.high}) out.number(word);
   out.text(key.name);
   const Sha256 digest = sha256(bytes);
   return to_hex(std::span(digest).first(16)) + ".session";
@@ -82,10 +84,11 @@ std::vector<SessionRecord> SessionFiles::load() const {
   std::error_code error;
   const int64_t now_unix_s = unix_seconds();
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    std::error_code gone;
+    if (entry.path().filename().string().ends_with(".session.new")) std::filesystem::remove(entry.path(), gone);
     if (entry.path().extension() != ".session") continue;
     const Result<std::vector<std::byte>> bytes = read_file(entry.path());
     Result<SessionRecord> record = bytes ? parse_session(*bytes, now_unix_s) : fail(bytes.error());
-    std::error_code gone;
     if (!record) {
       LOG_WARN("{}: {}", entry.path().string(), record.error().to_string());
       if (record.error().code == ErrorCode::kBadFile) std::filesystem::remove(entry.path(), gone);
@@ -98,10 +101,19 @@ std::vector<SessionRecord> SessionFiles::load() const {
   return records;
 }
 
-void SessionFiles::change(const SessionKey& key, std::optional<SessionRecord> record) {
+void SessionFiles::save(SessionRecord record) {
+  std::string file_name = name_file(record.key, record.fingerprint);
+  change(std::move(file_name), std::move(record));
+}
+
+void SessionFiles::forget(const SessionKey& key, const Hash128& fingerprint) {
+  change(name_file(key, fingerprint), std::nullopt);
+}
+
+void SessionFiles::change(std::string file_name, std::optional<SessionRecord> record) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.insert_or_assign(key, std::move(record));
+    waiting_.insert_or_assign(std::move(file_name), std::move(record));
   }
   changed_.notify_one();
 }
@@ -114,13 +126,13 @@ void SessionFiles::run() {
     const auto batch = std::exchange(waiting_, {});
     if (batch.empty() && is_stopping_) return;
     lock.unlock();
-    for (const auto& [key, record] : batch) write(key, record);
+    for (const auto& [file_name, record] : batch) write(file_name, record);
     lock.lock();
   }
 }
 
-void SessionFiles::write(const SessionKey& key, const std::optional<SessionRecord>& record) {
-  const std::filesystem::path path = folder_ / file_name(key);
+void SessionFiles::write(const std::string& file_name, const std::optional<SessionRecord>& record) {
+  const std::filesystem::path path = folder_ / file_name;
   if (!record) {
     std::error_code error;
     std::filesystem::remove(path, error);

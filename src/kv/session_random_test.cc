@@ -175,7 +175,11 @@ TEST(SessionRandomTest, IdleOnesCostNothing) {
   FakeClock clock;
   BlockPool pool({.budget_bytes = 64 * 1024, .extent_bytes = 1024});
   PrefixIndex index(pool, 17);
-  Sessions sessions({.index = &index, .pool = &pool, .clock = &clock, .most_sessions = 200'000});
+  Sessions sessions({.index = &index,
+                     .pool = &pool,
+                     .clock = &clock,
+                     .most_sessions = 200'000,
+                     .most_table_bytes = uint64_t{1} << 30});
   const std::vector<GroupSpec> groups{{.block_bytes = 256}};
   Cache cache(pool, ModelId(0), groups, PrefixConfig{.index = &index, .clock = &clock, .sessions = &sessions});
   std::vector<BlockOp> ops;

@@ -26,8 +26,10 @@ Result<SessionTransfer::Export> SessionTransfer::export_part(const SessionKey& k
   const SessionModel& model = memory_.sessions.model(path.model);
   const size_t n_blocks = path.token_ids->size() / kBlockTokens, per_part = blocks_of_part(model);
   const size_t n_parts = std::max<size_t>(1, (n_blocks + per_part - 1) / per_part);
-  if (part >= n_parts)
-    return fail(ErrorCode::kNotFound, "there is no part {}: session {} has {}", part, key.name, n_parts);
+  if (part >= n_parts) {
+    return fail(Error{ErrorCode::kNotFound,
+                      fmt::format("there is no part {}: session {} has {}", part, key.name, n_parts), "part"});
+  }
   const size_t first = part * per_part, end = std::min(n_blocks, first + per_part);
   path_.clear();
   memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace), *path.token_ids,
@@ -93,11 +95,9 @@ Status SessionTransfer::import_part(const SessionKey& key, ModelId model_id, std
   }
   const SessionModel& model = memory_.sessions.model(model_id);
   TRY(check_blocks(model, part));
-  const auto tokens = std::make_shared<const std::vector<TokenId>>(part.token_ids);
-  TRY(memory_.sessions.put(key, model_id, tokens));
-  const Status added = add_blocks(key, model, part);
-  TRY(memory_.sessions.put(key, model_id, tokens));  // holds what came
-  return added;
+  TRY(memory_.sessions.can_put(key, model_id, part.token_ids));
+  TRY(add_blocks(key, model, part));
+  return memory_.sessions.put(key, model_id, std::make_shared<const std::vector<TokenId>>(std::move(part.token_ids)));
 }
 
 Status SessionTransfer::check_blocks(const SessionModel& model, const SessionPart& part) const {

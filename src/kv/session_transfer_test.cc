@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "kv/session_files.h"
 #include "kv/test_tier_world.h"
 #include "kv/test_tiered_world.h"
@@ -110,6 +112,30 @@ TEST(SessionTransfer, WhatNobodyHasAnyMoreIsLeftOut) {
   EXPECT_EQ(to.cached_blocks(), 0u);
 }
 
+TEST(SessionTransfer, APartThatIsNotThereIsNamed) {
+  FakeTier::Objects here;
+  Server from(here);
+  from.turn(salted_tokens(330));
+  const auto beyond = from.part(4);
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(beyond.error().where, "part");
+}
+
+TEST(SessionTransfer, ARefusedPartChangesNothing) {
+  FakeTier::Objects here, there;
+  Server from(here), to(there);
+  from.turn(salted_tokens(330));
+  const auto parts = from.parts();
+  const Status early = to.import(parts[1]);
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code, ErrorCode::kConflict);
+  EXPECT_FALSE(to.sessions->info(kChat));
+  EXPECT_EQ(to.cached_blocks(), 0u);
+  EXPECT_EQ(to.sessions->stats().created, 0u);
+  for (const auto& bytes : parts) ASSERT_TRUE(to.import(bytes));
+}
+
 TEST(SessionTransfer, RefusesWhatItCannotTrust) {
   FakeTier::Objects here, there;
   Server from(here), to(there), stranger(there, 40, kOneGroup, std::vector<std::byte>(32, std::byte{8}));
@@ -120,7 +146,6 @@ TEST(SessionTransfer, RefusesWhatItCannotTrust) {
   EXPECT_EQ(code_of(to.import(parts[0], {{{5, 7}}, "chat"})), ErrorCode::kConflict) << "another namespace";
   EXPECT_EQ(code_of(to.transfer.import_part(kChat, ModelId(0), parts[0], Sha256{})), ErrorCode::kConflict);
   EXPECT_EQ(code_of(to.import(parts[1])), ErrorCode::kConflict) << "out of order";
-  ASSERT_TRUE(to.sessions->remove(kChat));
   for (size_t at = 0; at < parts[0].size(); at += 13) {
     std::vector<std::byte> damaged = parts[0];
     damaged[at] ^= std::byte{4};
@@ -201,7 +226,7 @@ TEST(SessionFiles, KeepWhatTheyWereToldLast) {
     (*files)->save(late);
     one.is_pinned = false;
     (*files)->save(one);
-    (*files)->forget(two.key);
+    (*files)->forget(two.key, two.fingerprint);
   }
   auto files = SessionFiles::open(path);
   ASSERT_TRUE(files);
@@ -218,6 +243,36 @@ TEST(SessionFiles, KeepWhatTheyWereToldLast) {
   files = SessionFiles::open(path);
   EXPECT_EQ((*files)->load().size(), 1u);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path), {}), 1);
+}
+
+TEST(SessionFiles, ModelsThatShareAFolderKeepTheirOwn) {
+  const TestFolder folder;
+  const SessionRecord one = some_record();
+  SessionRecord other = one;
+  other.fingerprint = {77, 78};
+  {
+    auto files = SessionFiles::open(folder.path() / "sessions");
+    (*files)->save(one);
+    (*files)->save(other);
+  }
+  {
+    auto files = SessionFiles::open(folder.path() / "sessions");
+    EXPECT_EQ((*files)->load().size(), 2u);
+    (*files)->forget(one.key, one.fingerprint);
+  }
+  auto files = SessionFiles::open(folder.path() / "sessions");
+  const auto records = (*files)->load();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].fingerprint, other.fingerprint);
+}
+
+TEST(SessionFiles, WhatWasHalfWrittenGoes) {
+  const TestFolder folder;
+  const auto path = folder.path() / "sessions";
+  const auto files = SessionFiles::open(path);
+  std::ofstream(path / "00.session.new") << "PGDA";
+  EXPECT_TRUE((*files)->load().empty());
+  EXPECT_TRUE(std::filesystem::is_empty(path));
 }
 
 TEST(SessionFiles, AFolderThatCannotBeIsAnError) {

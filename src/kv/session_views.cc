@@ -20,11 +20,19 @@ void Sessions::sink(const Session& session) {
     return;
   // A later turn's list takes the place of the one it grew from.
   if (!sinking_.empty() && sinking_.back().token_ids == session.token_ids) return;
-  if (sinking_.size() >= kMostSinking) sinking_.pop_front();
+  const uint64_t bytes = session.token_ids->size() * sizeof(TokenId), most_bytes = config_.most_table_bytes / 4;
+  if (bytes > most_bytes) return;
+  while (sinking_.size() >= kMostSinking || sinking_bytes_ + bytes > most_bytes) pop_sinking();
+  sinking_bytes_ += bytes;
   sinking_.push_back({.model = session.model,
                       .cache_namespace = session.key.cache_namespace,
                       .token_ids = session.token_ids,
                       .key = {}});
+}
+
+void Sessions::pop_sinking() {
+  sinking_bytes_ -= sinking_.front().token_ids->size() * sizeof(TokenId);
+  sinking_.pop_front();
 }
 
 // True: nothing is left to do.
@@ -124,9 +132,11 @@ Status Sessions::check_integrity() const {
   };
   std::unordered_map<uint32_t, Counts> counts;
   size_t n_idle = 0, n_pinned = 0;
+  uint64_t token_bytes = 0;
   for (const auto& [key, session] : table_) {
     n_idle += session->is_idle() ? 1 : 0;
     n_pinned += session->is_pinned ? 1 : 0;
+    token_bytes += session->token_ids->size() * sizeof(TokenId);
     if (!(session->key == key) || by_id_.at(session->id) != session.get()) {
       return fail(ErrorCode::kInternal, "session {} is another", key.name);
     }
@@ -145,6 +155,10 @@ Status Sessions::check_integrity() const {
       stats_.pinned != n_pinned || table_.size() > config_.most_sessions) {
     return fail(ErrorCode::kInternal, "{} sessions, {} idle, {} listed, {} pinned, {} counted", table_.size(), n_idle,
                 by_expiry_.size(), n_pinned, stats_.pinned);
+  }
+  if (token_bytes != stats_.table_bytes || (sinking_.empty() && sinking_bytes_ != 0)) {
+    return fail(ErrorCode::kInternal, "{} bytes of tokens, {} counted, {} sinking", token_bytes, stats_.table_bytes,
+                sinking_bytes_);
   }
   Status status;
   config_.index->trie().for_each([&](NodeId id) {

@@ -20,6 +20,14 @@ tl::unexpected<Error> unknown(const SessionKey& key) {
   return fail(Error{ErrorCode::kNotFound, fmt::format("there is no session {}", key.name), "session_id"});
 }
 
+tl::unexpected<Error> taken(const SessionKey& key) {
+  return fail(Error{ErrorCode::kConflict, fmt::format("there is a session {} already", key.name), "session_id"});
+}
+
+tl::unexpected<Error> no_room() {
+  return fail(ErrorCode::kConflict, "there is no room for a session: all are pinned or have a request running");
+}
+
 bool begins_with(std::span<const TokenId> tokens, std::span<const TokenId> beginning) {
   return tokens.size() >= beginning.size() && std::ranges::equal(tokens.first(beginning.size()), beginning);
 }
@@ -52,13 +60,36 @@ Sessions::Session* Sessions::find(SessionId id) {
   return at == by_id_.end() ? nullptr : at->second;
 }
 
-// Null where every session there is room for is pinned or running.
-Sessions::Session* Sessions::make(const SessionKey& key, int64_t ttl_us) {
+uint64_t Sessions::table_bytes() const { return stats_.table_bytes + table_.size() * kRowBytes + sinking_bytes_; }
+
+// Ends the oldest idle ones until `grown`, or a new session if it is null, may have so many tokens. False: the others are pinned or running.
+bool Sessions::make_table_room(const Session* grown, size_t n_tokens) {
+  const uint64_t own_bytes = grown == nullptr ? 0 : kRowBytes + grown->token_ids->size() * sizeof(TokenId);
+  const uint64_t new_bytes = kRowBytes + n_tokens * sizeof(TokenId);
+  if (new_bytes > config_.most_table_bytes) return false;
+  const auto fits = [&] { return table_bytes() - own_bytes + new_bytes <= config_.most_table_bytes; };
+  for (auto at = by_use_.begin(); at != by_use_.end() && !fits();) {
+    Session* oldest = find((at++)->second);
+    if (oldest == grown) continue;
+    ++stats_.displaced;
+    end(*oldest);
+  }
+  return fits();
+}
+
+// A new one that is to have so many tokens. Null where every session there is room for is pinned or running.
+Sessions::Session* Sessions::open(const SessionKey& key, int64_t ttl_us, size_t n_tokens) {
   if (table_.size() >= config_.most_sessions) {
     if (by_use_.empty()) return nullptr;
     ++stats_.displaced;
     end(*find(by_use_.begin()->second));
   }
+  if (!make_table_room(nullptr, n_tokens)) return nullptr;
+  ++stats_.created;
+  return &make(key, ttl_us);
+}
+
+Sessions::Session& Sessions::make(const SessionKey& key, int64_t ttl_us) {
   auto session = std::make_unique<Session>();
   Session& made = *session;
   made.id = SessionId(next_id_++);
@@ -69,8 +100,7 @@ Sessions::Session* Sessions::make(const SessionKey& key, int64_t ttl_us) {
   table_.emplace(key, std::move(session));
   by_id_.emplace(made.id, &made);
   set_idle(made);
-  ++stats_.created;
-  return &made;
+  return made;
 }
 
 // Its blocks become ordinary ones; what the tiers have dropped of them meanwhile they are to have again.
@@ -80,7 +110,7 @@ void Sessions::end(Session& session) {
   set_busy(session);
   stats_.pinned -= session.is_pinned ? 1 : 0;
   set_tokens(session, no_tokens());
-  if (config_.keeper != nullptr) config_.keeper->forget(session.key);
+  forget(session);
   by_id_.erase(session.id);
   table_.erase(SessionKey(session.key));
 }
@@ -104,7 +134,7 @@ void Sessions::touch(Session& session) {
 
 SessionId Sessions::enter(const SessionKey& key) {
   Session* session = find(key);
-  if (session == nullptr) session = make(key, config_.ttl_us);
+  if (session == nullptr) session = open(key, config_.ttl_us, 0);
   if (session == nullptr) return {};
   set_busy(*session);
   ++session->n_running;
@@ -125,31 +155,29 @@ void Sessions::take(SessionTurn turn) {
   if (session == nullptr) return;
   CHECK(turn.path.size() == turn.token_ids.size() / kBlockTokens);
   touch(*session);
-  ++session->n_turns;
-  ++stats_.turns;
   if (session->model == turn.model && begins_with(*session->token_ids, turn.token_ids)) {
     hold_again(*session);
-  } else {
+  } else if (make_table_room(session, turn.token_ids.size())) {
     drop(*session);
+    if (session->model != turn.model) forget(*session);
     session->model = turn.model;
+    turn.token_ids.shrink_to_fit();  // a lease grows its list by doubling
     set_tokens(*session, std::make_shared<const std::vector<TokenId>>(std::move(turn.token_ids)));
     hold(*session, turn.path);
   }
+  if (turn.end == LeaseEnd::kPause) return;
+  ++session->n_turns;
+  ++stats_.turns;
   save(*session);
   if (turn.copies == TierCopies::kSome) sink(*session);
 }
 
 Status Sessions::create(const SessionKey& key, std::optional<int64_t> ttl_us) {
-  if (find(key) != nullptr) {
-    return fail(Error{ErrorCode::kConflict, fmt::format("there is a session {} already", key.name), "session_id"});
-  }
-  const Session* session = make(key, ttl_us.value_or(config_.ttl_us));
-  if (session != nullptr) {
-    save(*session);
-    return {};
-  }
-  return fail(ErrorCode::kConflict, "all {} sessions (--max-sessions) are pinned or have a request running",
-              config_.most_sessions);
+  if (find(key) != nullptr) return taken(key);
+  const Session* session = open(key, ttl_us.value_or(config_.ttl_us), 0);
+  if (session == nullptr) return no_room();
+  save(*session);
+  return {};
 }
 
 Status Sessions::remove(const SessionKey& key) {
@@ -160,13 +188,14 @@ Status Sessions::remove(const SessionKey& key) {
   return {};
 }
 
-Status Sessions::fork(const SessionKey& from, std::string name) {
+Status Sessions::fork(const SessionKey& from, std::string name, std::optional<int64_t> ttl_us) {
   const Session* origin = find(from);
   if (origin == nullptr) return unknown(from);
   const SharedTokens token_ids = origin->token_ids;  // the oldest idle session goes: that may be the origin
   const ModelId model = origin->model;
   const SessionKey key{from.cache_namespace, std::move(name)};
-  TRY(create(key, origin->ttl_us));
+  if (find(key) != nullptr) return taken(key);
+  if (open(key, ttl_us.value_or(origin->ttl_us), token_ids->size()) == nullptr) return no_room();
   return put(key, model, token_ids);
 }
 
@@ -197,17 +226,19 @@ Result<Sessions::Path> Sessions::path(const SessionKey& key) const {
   return Path{session->model, session->token_ids};
 }
 
+Status Sessions::can_put(const SessionKey& key, ModelId model, std::span<const TokenId> token_ids) const {
+  const Session* session = find(key);
+  if (session == nullptr || session->token_ids->empty()) return {};
+  if (session->model == model && begins_with(token_ids, *session->token_ids)) return {};
+  return fail(Error{ErrorCode::kConflict, fmt::format("session {} holds other tokens", key.name), "session_id"});
+}
+
 Status Sessions::put(const SessionKey& key, ModelId model, SharedTokens token_ids) {
+  TRY(can_put(key, model, *token_ids));
   Session* session = find(key);
-  if (session == nullptr) {
-    TRY(create(key, std::nullopt));
-    session = find(key);
-  }
-  const bool is_more =
-      session->token_ids->empty() || (session->model == model && begins_with(*token_ids, *session->token_ids));
-  if (!is_more) {
-    return fail(Error{ErrorCode::kConflict, fmt::format("session {} holds other tokens", key.name), "session_id"});
-  }
+  if (session == nullptr) session = open(key, config_.ttl_us, token_ids->size());
+  if (session == nullptr) return no_room();
+  if (!make_table_room(session, token_ids->size())) return no_room();
   drop(*session);
   session->model = model;
   set_tokens(*session, std::move(token_ids));
@@ -223,7 +254,8 @@ void Sessions::restore(std::span<const SessionRecord> records) {
         models_, [&](const auto& known) { return known.second.fingerprint == record.fingerprint; });
     if (model == models_.end() || table_.size() >= config_.most_sessions || find(record.key) != nullptr) continue;
     if (record.left_us <= 0 && !record.is_pinned) continue;
-    Session& session = *make(record.key, record.ttl_us);
+    if (table_bytes() + kRowBytes + record.token_ids->size() * sizeof(TokenId) > config_.most_table_bytes) continue;
+    Session& session = make(record.key, record.ttl_us);
     set_busy(session);
     session.model = model->first;
     session.is_pinned = record.is_pinned;
@@ -243,7 +275,7 @@ void Sessions::poll() {
     end(*find(by_expiry_.begin()->second));
   }
   if (sinking_.empty() || now_us < sink_us_) return;
-  if (sink_some(sinking_.front())) sinking_.pop_front();
+  if (sink_some(sinking_.front())) pop_sinking();
 }
 
 std::optional<int64_t> Sessions::next_us() const {
@@ -327,10 +359,16 @@ void Sessions::save(const Session& session) const {
                         .is_pinned = session.is_pinned});
 }
 
+void Sessions::forget(const Session& session) const {
+  const auto model = models_.find(session.model);
+  if (config_.keeper != nullptr && model != models_.end())
+    config_.keeper->forget(session.key, model->second.fingerprint);
+}
+
 SessionStats Sessions::stats() const {
   SessionStats stats = stats_;
   stats.sessions = table_.size();
-  stats.table_bytes += table_.size() * kRowBytes;
+  stats.table_bytes = table_bytes();
   stats.pin_limit_bytes = pin_limit_bytes();
   stats.sinking = sinking_.size();
   return stats;

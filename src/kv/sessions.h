@@ -2,11 +2,12 @@
 // keeps no sampler state: its next turn matches like any prompt, and finds more.
 //
 //   turn      a lease that names a session leaves it its committed tokens when it is released. What ended last is held, unless it is only
-//             the beginning of what is held already
+//             the beginning of what is held already, or longer than the table has room for when all that are idle have ended
 //   hold      the path's nodes, and the windows behind its last whole block, are evicted after all that no session holds; pinned ones
 //             last, up to half of the budget. Everything can still be evicted: idle sessions never stand in anybody's way
 //   sinking   blocks are in the tiers since they were sealed; those that found no room on their way then are stored by poll()
-//   end       deleted, or not used for its TTL, or the oldest idle one of too many: its blocks are ordinary cached ones from then on
+//   end       deleted, or not used for its TTL, or the oldest idle one of too many, or of too large a table: its blocks are ordinary
+//             cached ones from then on
 //   fork      another name for the same tokens and the same nodes: nothing is copied
 //
 // Owns: the table; nodes and blocks are the index's.   Units: as named; 4 bytes a token beside the index.
@@ -29,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "kv/lease.h"
 #include "kv/prefix_index.h"
 #include "kv/session_record.h"
 #include "kv/tiering.h"
@@ -40,7 +42,7 @@ class SessionKeeper {
  public:
   virtual ~SessionKeeper() = default;
   virtual void save(SessionRecord record) = 0;
-  virtual void forget(const SessionKey& key) = 0;
+  virtual void forget(const SessionKey& key, const Hash128& fingerprint) = 0;
 };
 
 struct SessionConfig {
@@ -51,6 +53,7 @@ struct SessionConfig {
   SessionKeeper* keeper = nullptr;  // null: sessions end with the process
   int64_t ttl_us = int64_t{1800} * 1'000'000;
   size_t most_sessions = 4096;
+  uint64_t most_table_bytes = uint64_t{64} << 20;  // of the table: SessionStats::table_bytes
 };
 
 // One cached model, as its cache registers it.
@@ -68,6 +71,7 @@ struct SessionTurn {
   std::vector<TokenId> token_ids;  // committed
   std::span<const NodeId> path;    // of their whole blocks
   TierCopies copies = TierCopies::kAll;
+  LeaseEnd end = LeaseEnd::kTurn;  // kPause: held, but no turn, and not saved
 };
 
 // What may be told of one.
@@ -93,7 +97,7 @@ struct SessionPlaces {
 struct SessionStats {
   uint64_t sessions = 0;
   uint64_t pinned = 0;
-  uint64_t table_bytes = 0;      // about, outside the budget
+  uint64_t table_bytes = 0;      // about, outside the budget: rows, and lists of tokens, also those that are sinking
   uint64_t pin_limit_bytes = 0;  // of pinned blocks
   uint64_t created = 0, restored = 0, expired = 0, displaced = 0, deleted = 0, turns = 0;
   uint64_t sinking = 0;  // whose blocks are still to be stored
@@ -121,7 +125,7 @@ class Sessions {
   // kConflict: the name is taken, or there is no room: the message names the limit. kNotFound: no such session of that namespace.
   Status create(const SessionKey& key, std::optional<int64_t> ttl_us);
   Status remove(const SessionKey& key);
-  Status fork(const SessionKey& from, std::string name);
+  Status fork(const SessionKey& from, std::string name, std::optional<int64_t> ttl_us = {});
   // kConflict: it would pin more than the limit.
   Status pin(const SessionKey& key, Pin pin);
   Result<SessionInfo> info(const SessionKey& key) const;
@@ -135,7 +139,8 @@ class Sessions {
     SharedTokens token_ids;
   };
   Result<Path> path(const SessionKey& key) const;
-  // Makes the session, or gives it more tokens. kConflict: it holds others.
+  // Makes the session, or gives it more tokens. kConflict: it holds others (so says can_put), or there is no room.
+  Status can_put(const SessionKey& key, ModelId model, std::span<const TokenId> token_ids) const;
   Status put(const SessionKey& key, ModelId model, SharedTokens token_ids);
 
   // Of an earlier process. Those of other models, and those too many, are left out.
@@ -177,7 +182,10 @@ class Sessions {
   Session* find(const SessionKey& key);
   const Session* find(const SessionKey& key) const;
   Session* find(SessionId id);
-  Session* make(const SessionKey& key, int64_t ttl_us);
+  Session& make(const SessionKey& key, int64_t ttl_us);
+  Session* open(const SessionKey& key, int64_t ttl_us, size_t n_tokens);
+  bool make_table_room(const Session* grown, size_t n_tokens);
+  uint64_t table_bytes() const;
   void end(Session& session);
   void set_idle(Session& session);
   void set_busy(Session& session);
@@ -190,8 +198,10 @@ class Sessions {
   uint64_t bytes_to_pin(const Session& session) const;
   void set_tokens(Session& session, SharedTokens token_ids);
   void save(const Session& session) const;
+  void forget(const Session& session) const;
   SessionInfo info_of(const Session& session) const;
   void sink(const Session& session);
+  void pop_sinking();
   bool sink_some(Sinking& sinking);
   uint64_t pin_limit_bytes() const { return config_.pool->stats().budget_bytes / 2; }
 
@@ -202,7 +212,8 @@ class Sessions {
   std::set<std::pair<int64_t, SessionId>> by_expiry_;  // idle ones
   std::set<std::pair<int64_t, SessionId>> by_use_;     // idle ones
   std::deque<Sinking> sinking_;
-  int64_t sink_us_ = 0;  // not before
+  uint64_t sinking_bytes_ = 0;  // of their lists
+  int64_t sink_us_ = 0;         // not before
   uint64_t next_id_ = 1;
   SessionStats stats_;
   mutable std::vector<NodeId> path_;  // scratch

@@ -15,7 +15,7 @@ SessionKey named(std::string name, uint64_t space = 0) { return {{{space, 0}}, s
 class Memory final : public SessionKeeper {
  public:
   void save(SessionRecord record) override { records[record.key.name] = std::move(record); }
-  void forget(const SessionKey& key) override { records.erase(key.name); }
+  void forget(const SessionKey& key, const Hash128&) override { records.erase(key.name); }
   std::map<std::string, SessionRecord> records;
 };
 
@@ -117,6 +117,10 @@ TEST(Sessions, AForkCopiesNothing) {
   EXPECT_EQ(w.cached_blocks(), blocks);
   EXPECT_EQ(held(w), bytes);
   EXPECT_EQ(w.sessions->info(named("b"))->n_tokens, 330u);
+  EXPECT_EQ(w.sessions->info(named("b"))->ttl_us, kTestTtlUs);
+  ASSERT_TRUE(w.sessions->fork(named("a"), "short", 5));
+  EXPECT_EQ(w.sessions->info(named("short"))->ttl_us, 5);
+  ASSERT_TRUE(w.sessions->remove(named("short")));
   sound(w);
   // Each goes its own way, and what they share stays while one of them holds it.
   turn(w, named("b"), branch_of(salted_tokens(330), 330, 400, 1));
@@ -154,6 +158,44 @@ TEST(Sessions, TheLatestTurnIsHeldUnlessItIsABeginning) {
   w.release(second);
   w.sessions->leave(one);
   EXPECT_EQ(w.sessions->info(named("a"))->n_tokens, 350u);
+  sound(w);
+}
+
+// A lease's list has room for twice its tokens; the table counts four bytes for each.
+TEST(Sessions, KeepNoMoreThanTheTokens) {
+  PrefixWorld w(16, kOneGroup);
+  const SessionId id = w.sessions->enter(named("a"));
+  KvLease lease;
+  lease.session = id;
+  for (int n = 100; n <= 400; n += 60) w.compute(lease, branch_of(salted_tokens(330), 0, n, 1));
+  w.release(lease);
+  EXPECT_EQ(w.sessions->path(named("a"))->token_ids->size(), 400u);
+  EXPECT_EQ(w.sessions->path(named("a"))->token_ids->capacity(), 400u);
+  w.sessions->leave(id);
+}
+
+// A request that is preempted, or whose admission finds no room beside its hits, has not ended.
+TEST(Sessions, OnlyAnEndedRequestIsATurn) {
+  PrefixWorld w(16, kOneGroup);
+  turn(w, named("a"), salted_tokens(320));
+  const SessionId id = w.sessions->enter(named("a"));
+  KvLease lease, other;
+  lease.session = id;
+  w.compute(other, salted_tokens(50 * 32, 9));
+  std::vector<BlockOp> ops;
+  ASSERT_TRUE(std::holds_alternative<NoSpace>(
+      w.caches[0]->admit(lease, branch_of(salted_tokens(320), 320, 1600, 1), 1280, ops)));
+  w.release(other);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_turns, 1u);
+  w.compute(lease, branch_of(salted_tokens(320), 320, 400, 1));
+  w.caches[0]->release(lease, LeaseEnd::kPause);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_turns, 1u);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_tokens, 400u) << "held until it goes on";
+  w.compute(lease, branch_of(salted_tokens(320), 320, 400, 1));
+  w.release(lease);
+  w.sessions->leave(id);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_turns, 2u);
+  EXPECT_EQ(w.sessions->stats().turns, 2u);
   sound(w);
 }
 
@@ -199,6 +241,45 @@ TEST(Sessions, TheOldestIdleOneGoesWhenThereAreTooMany) {
   const Status full = w.sessions->create(named("more"), std::nullopt);
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().code, ErrorCode::kConflict);
+}
+
+// 512 bytes a session and four a token.
+TEST(Sessions, TheTableStaysWithinItsBytes) {
+  PrefixWorld w(16, kOneGroup);
+  const uint64_t most_bytes = 4 * (512 + 20 * 4);
+  Sessions small({.index = &w.index, .pool = &w.pool, .clock = &w.clock, .most_table_bytes = most_bytes});
+  small.add_model({ModelId(0), 0, {}, {{w.caches[0]->size_class(GroupId(0)), 0}}});
+  const auto turn = [&](const std::string& name, int n_tokens) {
+    w.clock.advance_us(1);
+    const SessionId id = small.enter(named(name));
+    small.take({.session = id, .model = ModelId(0), .token_ids = salted_tokens(n_tokens), .path = {}});
+    small.leave(id);
+    ASSERT_LE(small.stats().table_bytes, most_bytes);
+    ASSERT_SOUND(small.check_integrity());
+  };
+  const auto put = [&](const std::string& name, int n_tokens) {
+    return small.put(named(name), ModelId(0), std::make_shared<const std::vector<TokenId>>(salted_tokens(n_tokens)));
+  };
+  for (const char* name : {"a", "b", "c", "d"}) turn(name, 20);
+  EXPECT_EQ(small.stats().sessions, 4u);
+  turn("b", 31);
+  EXPECT_FALSE(small.info(named("a"))) << "the one not used for longest";
+  turn("e", 31);
+  EXPECT_FALSE(small.info(named("c")));
+  EXPECT_EQ(small.info(named("b"))->n_tokens, 31u);
+  EXPECT_EQ(small.info(named("e"))->n_tokens, 31u);
+  // What could never fit costs nobody his session; what fits alone ends all that are idle.
+  EXPECT_EQ(put("f", 500).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(small.stats().sessions, 3u);
+  ASSERT_TRUE(small.pin(named("b"), Sessions::Pin::kOn));
+  EXPECT_FALSE(put("f", 460));
+  ASSERT_TRUE(small.pin(named("b"), Sessions::Pin::kOff));
+  ASSERT_TRUE(put("f", 460));
+  EXPECT_EQ(small.stats().sessions, 1u);
+  // A turn that finds no room leaves what is held.
+  turn("f", 10);
+  EXPECT_EQ(small.info(named("f"))->n_tokens, 460u);
+  EXPECT_LE(small.stats().table_bytes, most_bytes);
 }
 
 TEST(Sessions, NamespacesKnowNothingOfEachOther) {
@@ -321,6 +402,8 @@ TEST(Sessions, ComeBackAfterARestart) {
   EXPECT_EQ(w.sessions->info(named("a"))->n_tokens, 20u);
   EXPECT_TRUE(w.sessions->info(named("b"))->is_pinned);
   EXPECT_EQ(w.sessions->list({}, "", 10).size(), 2u);
+  EXPECT_EQ(w.sessions->stats().restored, 2u);
+  EXPECT_EQ(w.sessions->stats().created, 0u);
   sound(w);
   w.clock.advance_us(kTestTtlUs);
   w.sessions->poll();

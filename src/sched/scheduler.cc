@@ -167,7 +167,7 @@ void Scheduler::commit_rows(ModelLine& line, Sequence& seq, const SeqRows& rows,
   seq.append(outcome.token);
   ++stats_.sampled_tokens;
   if (config_.kv_reuse == KvReuse::kOff) {
-    line.cache->release(seq.lease);
+    line.cache->release(seq.lease, kv::LeaseEnd::kPause);
     seq.recompute();
   }
 }
@@ -198,7 +198,7 @@ void Scheduler::replace_tokens(SeqId id, std::vector<TokenId> tokens) {
 }
 
 void Scheduler::replace(Sequence& seq, std::vector<TokenId> tokens) {
-  find_line(seq.model())->cache->release(seq.lease);
+  find_line(seq.model())->cache->release(seq.lease, kv::LeaseEnd::kPause);
   seq.lease.patience = kv::Patience::kMayWait;
   if (seq.waiting_on()) resume(seq);
   std::erase(pinned_, &seq);

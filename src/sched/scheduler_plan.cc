@@ -175,7 +175,7 @@ Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan&
 
 // Alone, in an empty pool, one block after the other.
 Scheduler::Room Scheduler::start_over(Sequence& seq) {
-  find_line(seq.model())->cache->release(seq.lease);
+  find_line(seq.model())->cache->release(seq.lease, kv::LeaseEnd::kPause);
   seq.lease.reuse = kv::PrefixReuse::kNoRoom;
   if (seq.state() != SeqState::kDecoding) return Room::kAskAgain;
   seq.recompute();
@@ -218,7 +218,7 @@ Sequence* Scheduler::last_holder(const Sequence& except) const {
 
 void Scheduler::preempt(Sequence& victim, StepPlan& plan) {
   ModelLine& line = *find_line(victim.model());
-  line.cache->release(victim.lease);
+  line.cache->release(victim.lease, kv::LeaseEnd::kPause);
   victim.lease.patience = kv::Patience::kMayWait;
   if (victim.waiting_on()) resume(victim);
   const auto planned = std::ranges::find(planned_, &victim, &Planned::seq);

@@ -313,10 +313,11 @@ TEST_F(ServerTest, SessionRoutes) {
   EXPECT_EQ(engine_.session_asks[0].ttl_us, 5'000'000);
   ask(post("/v1/sessions", ""));
   EXPECT_THAT(engine_.session_asks.back().name, StartsWith("sess-"));
-  EXPECT_THAT(ask(post("/v1/sessions/a/fork", R"({"session_id":"b"})", "X-Pagoda-Cache-Salt: t\r\n")),
+  EXPECT_THAT(ask(post("/v1/sessions/a/fork", R"({"session_id":"b","ttl_seconds":6})", "X-Pagoda-Cache-Salt: t\r\n")),
               StartsWith("HTTP/1.1 201 "));
   EXPECT_EQ(engine_.session_asks.back().verb, Verb::kFork);
   EXPECT_EQ(engine_.session_asks.back().new_name, "b");
+  EXPECT_EQ(engine_.session_asks.back().ttl_us, 6'000'000);
   EXPECT_EQ(engine_.session_asks.back().cache_salt, "t");
   EXPECT_THAT(ask(post("/v1/sessions/a/pin", "")), StartsWith("HTTP/1.1 200 "));
   EXPECT_EQ(engine_.session_asks.back().verb, Verb::kPin);
@@ -347,6 +348,8 @@ TEST_F(ServerTest, SessionAnswers) {
   EXPECT_EQ(engine_.session_asks.back().number, 7u);
   engine_.session_answer = pagoda::fail(Error{ErrorCode::kNotFound, "there is no session a", "session_id"});
   EXPECT_THAT(get("/v1/sessions/a"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("session_not_found")));
+  engine_.session_answer = pagoda::fail(Error{ErrorCode::kNotFound, "there is no part 1", "part"});
+  EXPECT_THAT(get("/v1/sessions/a/export?part=1"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("part_not_found")));
   engine_.session_answer = pagoda::fail(ErrorCode::kConflict, "8192 of at most 8192 are pinned");
   EXPECT_THAT(ask(post("/v1/sessions/a/pin", "")), AllOf(StartsWith("HTTP/1.1 409 "), HasSubstr("at most 8192")));
 }
@@ -357,6 +360,10 @@ TEST_F(ServerTest, SessionRequestsThatAreWrong) {
                            R"({"ttl_seconds":"x"})", R"({"cache_salt":""})"}) {
     EXPECT_THAT(ask(post("/v1/sessions", body)), StartsWith("HTTP/1.1 400 ")) << body;
   }
+  for (const char* route : {"/v1/sessions", "/v1/sessions/a/fork", "/v1/sessions/a/pin"}) {
+    EXPECT_THAT(ask(post(route, R"({"ttl":5})")), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr(R"("param":"ttl")")));
+  }
+  EXPECT_THAT(ask(post("/v1/sessions/a/pin", R"({"session_id":"b"})")), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(get("/v1/sessions?limit=x"), AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr(R"("param":"limit")")));
   EXPECT_THAT(ask(post("/v1/sessions/a%20b/import", "x")), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(get("/v1/sessions/a/fork"), StartsWith("HTTP/1.1 405 "));

@@ -1,6 +1,8 @@
 #include "serve/session_routes.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "api/json_text.h"
 #include "api/session_body.h"
@@ -100,7 +102,9 @@ void SessionRoutes::add_to(http::Router& router) {
 }
 
 void SessionRoutes::with_body(Verb verb, const http::HttpRequest& request, http::Responder responder) {
-  const Result<api::SessionBody> body = api::parse_session_body(request.body);
+  static constexpr std::array<std::string_view, 3> kFields{"cache_salt", "session_id", "ttl_seconds"};
+  const size_t n_fields = verb == Verb::kPin ? 1 : kFields.size();  // which session is pinned its path says
+  const Result<api::SessionBody> body = api::parse_session_body(request.body, std::span(kFields).first(n_fields));
   if (!body) return responder.send(error_response(body.error()));
   Result<std::string> salt = salt_of(request);
   if (!salt) return responder.send(error_response(salt.error()));
