@@ -35,7 +35,7 @@ struct SessionConfig {
 
 // What the table of sessions may take of a memory limit.
 inline uint64_t session_table_bytes(uint64_t limit_bytes) {
-  return std::clamp(limit_bytes / 128, uint64_t{1} << 20, SessionConfig{}.most_table_bytes);
+  return std::clamp(limit_bytes / 128, uint64_t{1} << 20, uint64_t{8} << 20);
 }
 
 enum class Explain : uint8_t { kOn, kOff };  // off: no cache reports, no reuse distances

@@ -168,7 +168,8 @@ class Fitter {
       return uint64_t{models::Workspace::bytes_for(model_.config, {n_rows, n_logits, context_tokens, n_threads})};
     };
     rest.overhead_bytes += workspace(0) + kHugePageBytes;
-    const uint64_t requests = part_of(limit, kLeastRequestBytes, kMostRequestBytes);
+    const uint64_t sessions = limit_ && has_prefixes(config_) ? session_table_bytes(limit) : 0;
+    const uint64_t requests = part_of(limit, kLeastRequestBytes, kMostRequestBytes) + sessions;
     const uint64_t most = most_overhead_bytes(model_.config);
     const uint64_t logits_room = std::min(limit / kLogitsShare, most - std::min(most, rest.overhead_bytes + requests));
     const uint64_t row_bytes = workspace(1) - workspace(0);

@@ -248,13 +248,21 @@ Status Sessions::put(const SessionKey& key, ModelId model, SharedTokens token_id
   return {};
 }
 
-void Sessions::restore(std::span<const SessionRecord> records) {
+void Sessions::restore(std::vector<SessionRecord> records) {
+  // Where not all have room: pinned ones first, then those used last.
+  std::ranges::sort(records, std::greater{}, [](const SessionRecord& record) {
+    return std::pair(record.is_pinned, record.left_us - record.ttl_us);
+  });
   for (const SessionRecord& record : records) {
     const auto model = std::ranges::find_if(
         models_, [&](const auto& known) { return known.second.fingerprint == record.fingerprint; });
-    if (model == models_.end() || table_.size() >= config_.most_sessions || find(record.key) != nullptr) continue;
+    if (model == models_.end() || find(record.key) != nullptr) continue;
     if (record.left_us <= 0 && !record.is_pinned) continue;
-    if (table_bytes() + kRowBytes + record.token_ids->size() * sizeof(TokenId) > config_.most_table_bytes) continue;
+    const uint64_t bytes = kRowBytes + record.token_ids->size() * sizeof(TokenId);
+    if (table_.size() >= config_.most_sessions || table_bytes() + bytes > config_.most_table_bytes) {
+      if (config_.keeper != nullptr) config_.keeper->forget(record.key, record.fingerprint);
+      continue;
+    }
     Session& session = make(record.key, record.ttl_us);
     set_busy(session);
     session.model = model->first;

@@ -143,8 +143,8 @@ class Sessions {
   Status can_put(const SessionKey& key, ModelId model, std::span<const TokenId> token_ids) const;
   Status put(const SessionKey& key, ModelId model, SharedTokens token_ids);
 
-  // Of an earlier process. Those of other models, and those too many, are left out.
-  void restore(std::span<const SessionRecord> records);
+  // Of an earlier process. Those of other models are left out; those too many are forgotten, pinned ones last, then those used last.
+  void restore(std::vector<SessionRecord> records);
 
   // Between steps: ends what has expired, stores what is sinking; a bounded part of each.
   void poll();

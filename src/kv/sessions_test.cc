@@ -410,5 +410,29 @@ TEST(Sessions, ComeBackAfterARestart) {
   EXPECT_EQ(w.sessions->list({}, "", 10).size(), 1u);
 }
 
+// A smaller --max-sessions takes the pinned ones and those used last, and the others do not come back at a later start.
+TEST(SessionsTest, RestoreTakesTheLastUsedAndForgetsTheRest) {
+  PrefixWorld w(16, kOneGroup);
+  Memory memory;
+  Sessions few({.index = &w.index, .pool = &w.pool, .clock = &w.clock, .keeper = &memory, .most_sessions = 2});
+  const Hash128 fingerprint{1, 2};
+  few.add_model({ModelId(0), 0, fingerprint, {{w.caches[0]->size_class(GroupId(0)), 0}}});
+  std::vector<SessionRecord> records;
+  for (int i = 0; i < 4; ++i) {
+    const SessionRecord record{.key = named("s" + std::to_string(i)),
+                               .fingerprint = fingerprint,
+                               .token_ids = std::make_shared<const std::vector<TokenId>>(salted_tokens(20)),
+                               .ttl_us = kTestTtlUs,
+                               .left_us = kTestTtlUs / 2 + i,
+                               .is_pinned = i == 1};
+    memory.records[record.key.name] = record;
+    records.push_back(record);
+  }
+  few.restore(records);
+  EXPECT_TRUE(few.info(named("s1")));
+  EXPECT_TRUE(few.info(named("s3")));
+  EXPECT_EQ(memory.records.size(), 2u);
+}
+
 }  // namespace
 }  // namespace pagoda::kv

@@ -342,9 +342,9 @@ TEST_F(ServerTest, SessionAnswers) {
   kv::SessionInfo info;
   info.name = "b";
   engine_.session_answer = engine::SessionPage{{info}};
-  EXPECT_THAT(get("/v1/sessions?after=a&limit=7"),
+  EXPECT_THAT(get("/v1/sessions?after=a%3A1&limit=7"),
               AllOf(HasSubstr(R"("data":[{"object":"session","id":"b")"), HasSubstr(R"("last":"b")")));
-  EXPECT_EQ(engine_.session_asks.back().name, "a");
+  EXPECT_EQ(engine_.session_asks.back().name, "a:1");
   EXPECT_EQ(engine_.session_asks.back().number, 7u);
   engine_.session_answer = pagoda::fail(Error{ErrorCode::kNotFound, "there is no session a", "session_id"});
   EXPECT_THAT(get("/v1/sessions/a"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("session_not_found")));

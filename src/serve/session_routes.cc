@@ -7,6 +7,7 @@
 #include "api/json_text.h"
 #include "api/session_body.h"
 #include "base/overloaded.h"
+#include "http/url.h"
 #include "serve/call.h"
 #include "serve/query.h"
 #include "serve/routes.h"
@@ -141,7 +142,10 @@ void SessionRoutes::without_body(Verb verb, http::HttpRequest request, http::Res
     const uint64_t otherwise = verb == Verb::kList ? kListed : 0;
     const uint64_t most = verb == Verb::kList ? kMostListed : UINT32_MAX;
     ask.number = static_cast<uint32_t>(std::min(number->value_or(otherwise), most));
-    if (verb == Verb::kList) ask.name = std::string(query_value(request.query, "after").value_or(""));
+    if (verb == Verb::kList) {
+      const std::string_view after = query_value(request.query, "after").value_or("");
+      ask.name = http::percent_decode(after).value_or(std::string(after));
+    }
   }
   if (verb == Verb::kImport) ask.bytes = std::move(request.body);
   this->ask(std::move(ask), std::move(responder));
