@@ -16,6 +16,11 @@ const SharedTokens& no_tokens() {
   return kNone;
 }
 
+// Of sessions; with tiers a quarter of the table is for lists that are sinking.
+uint64_t most_held_bytes(const SessionConfig& config) {
+  return config.most_table_bytes - (config.tiering == nullptr ? 0 : config.most_table_bytes / 4);
+}
+
 tl::unexpected<Error> unknown(const SessionKey& key) {
   return fail(Error{ErrorCode::kNotFound, fmt::format("there is no session {}", key.name), "session_id"});
 }
@@ -66,8 +71,9 @@ uint64_t Sessions::table_bytes() const { return stats_.table_bytes + table_.size
 bool Sessions::make_table_room(const Session* grown, size_t n_tokens) {
   const uint64_t own_bytes = grown == nullptr ? 0 : kRowBytes + grown->token_ids->size() * sizeof(TokenId);
   const uint64_t new_bytes = kRowBytes + n_tokens * sizeof(TokenId);
-  if (new_bytes > config_.most_table_bytes) return false;
-  const auto fits = [&] { return table_bytes() - own_bytes + new_bytes <= config_.most_table_bytes; };
+  const uint64_t most_bytes = most_held_bytes(config_);
+  if (new_bytes > most_bytes) return false;
+  const auto fits = [&] { return table_bytes() - sinking_bytes_ - own_bytes + new_bytes <= most_bytes; };
   for (auto at = by_use_.begin(); at != by_use_.end() && !fits();) {
     Session* oldest = find((at++)->second);
     if (oldest == grown) continue;
@@ -259,7 +265,7 @@ void Sessions::restore(std::vector<SessionRecord> records) {
     if (model == models_.end() || find(record.key) != nullptr) continue;
     if (record.left_us <= 0 && !record.is_pinned) continue;
     const uint64_t bytes = kRowBytes + record.token_ids->size() * sizeof(TokenId);
-    if (table_.size() >= config_.most_sessions || table_bytes() + bytes > config_.most_table_bytes) {
+    if (table_.size() >= config_.most_sessions || table_bytes() + bytes > most_held_bytes(config_)) {
       if (config_.keeper != nullptr) config_.keeper->forget(record.key, record.fingerprint);
       continue;
     }

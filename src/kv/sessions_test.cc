@@ -358,6 +358,28 @@ TEST(Sessions, SinkToTheTierAndComeBack) {
   EXPECT_EQ(w.serve(branch_of(salted_tokens(330), 330, 400, 1)).reused_tokens, 320);
 }
 
+// Lists that are sinking have a quarter of the table, sessions the rest: together no more than all of it.
+TEST(Sessions, WhatIsSinkingIsWithinTheTablesBytes) {
+  FakeTier::Objects objects;
+  TieredWorld w(16, objects);
+  const uint64_t most_bytes = 8 * (512 + 64 * 4);
+  Sessions small({.index = &w.index,
+                  .pool = &w.pool,
+                  .clock = &w.clock,
+                  .tiering = w.tiering.get(),
+                  .most_table_bytes = most_bytes});
+  small.add_model({ModelId(0), 0, {}, {{w.caches[0]->size_class(GroupId(0)), 0}}});
+  for (int i = 0; i < 20; ++i) {
+    w.clock.advance_us(1);
+    ASSERT_TRUE(small.put(named("s" + std::to_string(i)), ModelId(0),
+                          std::make_shared<const std::vector<TokenId>>(salted_tokens(64, i))));
+    ASSERT_LE(small.stats().table_bytes, most_bytes);
+    ASSERT_SOUND(small.check_integrity());
+  }
+  EXPECT_EQ(small.stats().sessions, 6u);
+  EXPECT_EQ(small.stats().sinking, 6u);
+}
+
 // What the tier has dropped by the time a session expires it is given again.
 TEST(Sessions, SinkWhenTheyExpire) {
   FakeTier::Objects objects;
