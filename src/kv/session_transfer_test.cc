@@ -138,7 +138,8 @@ TEST(SessionTransfer, ARefusedPartChangesNothing) {
 
 TEST(SessionTransfer, RefusesWhatItCannotTrust) {
   FakeTier::Objects here, there;
-  Server from(here), to(there), stranger(there, 40, kOneGroup, std::vector<std::byte>(32, std::byte{8}));
+  const std::vector<std::byte> other_secret(32, std::byte{8});
+  Server from(here), to(there), stranger(there, 40, kOneGroup, other_secret);
   from.turn(salted_tokens(330));
   const auto parts = from.parts();
   const auto code_of = [](const Status& status) { return status ? std::optional<ErrorCode>() : status.error().code; };
