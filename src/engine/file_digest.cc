@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/whole_file.h"
+#include "kv/byte_text.h"
 
 namespace pagoda::engine {
 namespace {
@@ -18,20 +20,13 @@ namespace {
 constexpr size_t kPieceBytes = 4 << 20;
 constexpr size_t kMostLines = 256;  // remembered
 
-void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
-  to.insert(to.end(), bytes.begin(), bytes.end());
-}
-
-void append(std::vector<std::byte>& to, uint64_t value) {
-  for (int shift = 0; shift < 64; shift += 8) to.push_back(static_cast<std::byte>(value >> shift));
-}
-
 // What the files' bytes are remembered by. Paths are not in it: a file may be reached by several.
 std::string name_of(const std::vector<FileStamp>& files) {
   std::vector<std::byte> message;
+  kv::ByteWriter out(message);
   for (const FileStamp& file : files) {
     for (const uint64_t value : {file.bytes, file.inode, file.device, static_cast<uint64_t>(file.changed_ns)})
-      append(message, value);
+      out.number(value);
   }
   return to_hex(sha256(message));
 }
@@ -65,19 +60,13 @@ std::optional<Sha256> recall(const std::filesystem::path& memory, const std::str
   return std::nullopt;
 }
 
-// Whole or not at all.
 void remember(const std::filesystem::path& memory, const std::string& name, const Sha256& digest) {
   std::vector<std::string> lines = read_lines(memory);
   if (lines.size() == kMostLines) lines.erase(lines.begin());
   lines.push_back(name + " " + to_hex(digest));
-  const std::filesystem::path part = memory.string() + ".new";
-  {
-    std::ofstream out(part, std::ios::trunc);
-    for (const std::string& line : lines) out << line << '\n';
-    if (!out.flush()) return;
-  }
-  std::error_code error;
-  std::filesystem::rename(part, memory, error);
+  const std::string text = fmt::format("{}\n", fmt::join(lines, "\n"));
+  if (const Status written = write_whole(memory, std::as_bytes(std::span(text)), 0666); !written)
+    LOG_DEBUG("the digest of the model's files will be made again: {}", written.error().to_string());
 }
 
 }  // namespace
@@ -96,8 +85,9 @@ Result<FileStamp> stamp_file(const std::filesystem::path& path) {
 
 Result<Sha256> digest_files(const std::vector<FileStamp>& files, const std::atomic<bool>& stop) {
   std::vector<std::byte> message, piece(kPieceBytes);
+  kv::ByteWriter out(message);
   for (const FileStamp& file : files) {
-    append(message, file.bytes);
+    out.number(file.bytes);
     std::ifstream in(file.path, std::ios::binary);
     for (uint64_t done = 0; done < file.bytes;) {
       if (stop.load()) return fail(ErrorCode::kCancelled, "stopped");
@@ -105,7 +95,7 @@ Result<Sha256> digest_files(const std::vector<FileStamp>& files, const std::atom
       if (!in.read(reinterpret_cast<char*>(piece.data()), static_cast<std::streamsize>(n))) {
         return fail(ErrorCode::kIo, "cannot read {}", file.path.string());
       }
-      append(message, sha256(std::span(piece).first(n)));
+      out.bytes(sha256(std::span(piece).first(n)));
       done += n;
     }
     TRY_ASSIGN(const FileStamp now, stamp_file(file.path));

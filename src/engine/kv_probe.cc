@@ -1,13 +1,12 @@
 #include "engine/kv_probe.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <sstream>
 
 #include "base/log.h"
+#include "base/whole_file.h"
 #include "engine/model_root.h"
 #include "models/kv_plan.h"
 
@@ -131,23 +130,8 @@ std::optional<KvProbe> parse_probe(std::string_view text, const Hash128& key) {
 Status write_probe(const std::filesystem::path& folder, const Hash128& key, const KvProbe& probe) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  const std::filesystem::path path = path_of(folder, key);
-  const std::filesystem::path part = fmt::format("{}.{}.new", path.string(), ::getpid());
-  {
-    std::ofstream out(part, std::ios::binary | std::ios::trunc);
-    out << probe_text(key, probe);
-    if (!out.flush()) {
-      std::filesystem::remove(part, error);
-      return fail(ErrorCode::kIo, "cannot write {}", part.string());
-    }
-  }
-  std::filesystem::rename(part, path, error);
-  if (error) {
-    const std::string why = error.message();
-    std::filesystem::remove(part, error);
-    return fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), why);
-  }
-  return {};
+  const std::string text = probe_text(key, probe);
+  return write_whole(path_of(folder, key), std::as_bytes(std::span(text)), 0666);
 }
 
 std::optional<KvProbe> read_probe(const std::filesystem::path& folder, const Hash128& key) {

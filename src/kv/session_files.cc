@@ -1,19 +1,19 @@
 #include "kv/session_files.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cstring>
 #include <fstream>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/whole_file.h"
 #include "kv/byte_text.h"
 
 namespace pagoda::kv {
 namespace {
 
+constexpr std::string_view kEnding = ".session";
+constexpr mode_t kMode = 0600;
 constexpr std::chrono::milliseconds kDelay{1000};
 constexpr uint64_t kMostFileBytes = 256 + kMaxSessionTokens * sizeof(TokenId);
 
@@ -25,7 +25,7 @@ std::string name_file(const SessionKey& key, const Hash128& fingerprint) {
   for (const uint64_t word : {fingerprint.low, fingerprint.high}) out.number(word);
   out.text(key.name);
   const Sha256 digest = sha256(bytes);
-  return to_hex(std::span(digest).first(16)) + ".session";
+  return to_hex(std::span(digest).first(16)).append(kEnding);
 }
 
 Result<std::vector<std::byte>> read_file(const std::filesystem::path& path) {
@@ -37,24 +37,6 @@ Result<std::vector<std::byte>> read_file(const std::filesystem::path& path) {
   if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(n_bytes)))
     return fail(ErrorCode::kIo, "cannot read {}", path.string());
   return bytes;
-}
-
-Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  const std::string made = path.string() + ".new";
-  const int fd = ::open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return fail(ErrorCode::kIo, "cannot make {}: {}", made, std::strerror(errno));
-  Status status;
-  while (!bytes.empty() && status) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n > 0) bytes = bytes.subspan(static_cast<size_t>(n));
-    if (n <= 0 && errno != EINTR) status = fail(ErrorCode::kIo, "cannot write {}: {}", made, std::strerror(errno));
-  }
-  ::close(fd);
-  std::error_code error;
-  if (status) std::filesystem::rename(made, path, error);
-  if (error) status = fail(ErrorCode::kIo, "cannot name {}: {}", path.string(), error.message());
-  if (!status) std::filesystem::remove(made, error);
-  return status;
 }
 
 }  // namespace
@@ -85,8 +67,10 @@ std::vector<SessionRecord> SessionFiles::load() const {
   const int64_t now_unix_s = unix_seconds();
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
     std::error_code gone;
-    if (entry.path().filename().string().ends_with(".session.new")) std::filesystem::remove(entry.path(), gone);
-    if (entry.path().extension() != ".session") continue;
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(kHalfWritten) && name.find(kEnding) != std::string::npos)
+      std::filesystem::remove(entry.path(), gone);
+    if (!name.ends_with(kEnding)) continue;
     const Result<std::vector<std::byte>> bytes = read_file(entry.path());
     Result<SessionRecord> record = bytes ? parse_session(*bytes, now_unix_s) : fail(bytes.error());
     if (!record) {
@@ -138,7 +122,7 @@ void SessionFiles::write(const std::string& file_name, const std::optional<Sessi
     std::filesystem::remove(path, error);
     return;
   }
-  const Status status = write_file(path, encode_session(*record, unix_seconds()));
+  const Status status = write_whole(path, encode_session(*record, unix_seconds()), kMode);
   if (!status && !is_failing_) LOG_WARN("sessions will not all outlive this process: {}", status.error().to_string());
   is_failing_ = !status;
 }
