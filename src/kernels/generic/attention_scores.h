@@ -16,8 +16,24 @@ struct ScoreTask {
   float* maxima;              // [rows, 16]: takes the scores in; null if they are not the final ones
 };
 
-// int8 arithmetic over int8 and int4 K.
-struct Int8Keys {
+// How the integers of int8 arithmetic come out of 32 bits of each token: kDims dims of int8 or int4 K.
+struct Int8Codes {
+  using Keys = KeyQuads;
+  static constexpr int kDims = 4;
+  PAGODA_SIMD static Keys keys(I32 words) { return key_quads(words); }
+  PAGODA_SIMD static QuadSums begin(int32_t start) { return QuadSums::from(start); }
+  PAGODA_SIMD static F32 end(const QuadSums& sum, int32_t) { return sum.total(); }
+};
+struct Int4Codes {
+  using Keys = KeyNibbles;
+  static constexpr int kDims = 8;
+  PAGODA_SIMD static Keys keys(I32 words) { return KeyNibbles::from(words); }
+  PAGODA_SIMD static QuadSums begin(int32_t) { return QuadSums::from(0); }
+  PAGODA_SIMD static F32 end(const QuadSums& sum, int32_t start) { return sum.doubled(start); }
+};
+
+template <class Codes>
+struct IntKeys {
   static constexpr int kMaxRows = kScoreRows;
   static constexpr int kVectors = kScoreVectors;
 
@@ -27,63 +43,31 @@ struct Int8Keys {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = QuadSums::from(task.sum_starts[r]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = Codes::begin(task.sum_starts[r]);
     }
     const std::byte* k = task.k + token * 4;
     int d = 0;
     do {
-      KeyQuads keys[kVectors];
+      typename Codes::Keys keys[kVectors];
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) keys[v] = key_quads(load_i32(k + v * 64));
+      for (int v = 0; v < kVectors; ++v) keys[v] = Codes::keys(load_i32(k + v * 64));
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) sum[r][v].add(keys[v], task.q8 + r * task.head_dim + d);
       }
       k += kv::kBlockTokens * 4;
-      d += 4;
+      d += Codes::kDims;
     } while (d < task.head_dim);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) out[r][v] = sum[r][v].total();
+      for (int v = 0; v < kVectors; ++v) out[r][v] = Codes::end(sum[r][v], task.sum_starts[r]);
     }
   }
 };
-
-struct Int4Keys {
-  static constexpr int kMaxRows = kScoreRows;
-  static constexpr int kVectors = kScoreVectors;
-
-  template <int kRows, int kVectors>
-  PAGODA_SIMD static void dots(const ScoreTask& task, int token, F32 (&out)[kRows][kVectors]) {
-    QuadSums sum[kRows][kVectors];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = QuadSums::from(0);
-    }
-    const std::byte* k = task.k + token * 4;
-    int d = 0;
-    do {
-      KeyNibbles keys[kVectors];
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) keys[v] = KeyNibbles::from(load_i32(k + v * 64));
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) sum[r][v].add(keys[v], task.q8 + r * task.head_dim + d);
-      }
-      k += kv::kBlockTokens * 4;
-      d += 8;
-    } while (d < task.head_dim);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) out[r][v] = sum[r][v].doubled(task.sum_starts[r]);
-    }
-  }
-};
+using Int8Keys = IntKeys<Int8Codes>;
+using Int4Keys = IntKeys<Int4Codes>;
 
 // f32 queries over widened K: kPerWord dims are packed in each token's 32 bits.
 struct WidenInt8 {
