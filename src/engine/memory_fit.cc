@@ -7,7 +7,6 @@
 #include "base/cpu.h"
 #include "engine/memory_plan.h"
 #include "engine/memory_room.h"
-#include "kv/block_pool.h"
 #include "models/exec_context.h"
 #include "models/kv_plan.h"
 #include "text/tokenizer.h"
@@ -113,13 +112,11 @@ class Fitter {
               .least_block_bytes = ~size_t{0},
               .step_tokens = config_.step_tokens,
               .quiet_factor = kQuietFactor};
-      std::vector<size_t> block_bytes;
       for (const AttentionGroup& group : way.groups) {
-        block_bytes.push_back(group.layout.block_bytes);
         way.least_block_bytes = std::min(way.least_block_bytes, group.layout.block_bytes);
         way.most_block_bytes = std::max(way.most_block_bytes, group.layout.block_bytes);
       }
-      way.extent_bytes = kv::choose_extent_bytes(block_bytes);
+      way.extent_bytes = extent_bytes_of(way.groups);
       ways_.push_back(way);
       way.quiet_factor = 1;
       if (limit_) ways_.push_back(way);
@@ -293,9 +290,7 @@ MemoryFit fit_beside(const MemoryFit& loaded, std::span<const AttentionGroup> gr
   fit.kv_format = config.kv_format;
   fit.context_tokens = std::min(config.context_tokens.value_or(loaded.context_tokens), loaded.context_tokens);
   fit.schedule.chunk_tokens = config.chunk_tokens;
-  std::vector<size_t> block_bytes;
-  for (const AttentionGroup& group : groups) block_bytes.push_back(group.layout.block_bytes);
-  fit.extent_bytes = kv::choose_extent_bytes(block_bytes);
+  fit.extent_bytes = extent_bytes_of(groups);
   fit.kv_bytes = least_budget_bytes(groups, fit.context_tokens, fit.schedule.max_prefill_rows(), fit.extent_bytes);
   fit.limit.reset();
   return fit;
@@ -308,8 +303,7 @@ uint64_t most_overhead_bytes(const weights::ModelConfig& config) {
 std::string MemoryFit::statement() const {
   return fmt::format(
       "memory: {:.1f} MiB of weights + {:.1f} MiB of overhead + {:.1f} MiB of KV = {:.1f} MiB resident at most, and up "
-      "to "
-      "{:.1f} MiB more while {} sequences sample at once",
+      "to {:.1f} MiB more while {} sequences sample at once",
       mib(weight_bytes), mib(overhead_bytes), mib(kv_bytes), mib(resident_bytes()), mib(burst_bytes),
       schedule.max_running);
 }

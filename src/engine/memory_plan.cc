@@ -1,6 +1,9 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "kv/block_pool.h"
 
 namespace pagoda::engine {
 namespace {
@@ -11,6 +14,12 @@ uint64_t blocks_held(const models::AttentionGroup& group, int n_tokens, int chun
 }
 
 }  // namespace
+
+size_t extent_bytes_of(std::span<const models::AttentionGroup> groups) {
+  std::vector<size_t> block_bytes;
+  for (const models::AttentionGroup& group : groups) block_bytes.push_back(group.layout.block_bytes);
+  return kv::choose_extent_bytes(block_bytes);
+}
 
 uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens) {
   uint64_t bytes = 0;

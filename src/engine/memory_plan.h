@@ -10,6 +10,9 @@ namespace pagoda::engine {
 
 inline constexpr int kAutoContexts = 16;  // full contexts that the automatic budget holds at most
 
+// Of a budget that all groups' blocks lie in.
+size_t extent_bytes_of(std::span<const models::AttentionGroup> groups);
+
 // KV bytes of one sequence of n_tokens, blocks rounded up; window groups hold their window, one block and a chunk.
 uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens);
 

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "engine/memory_plan.h"
-#include "kv/block_pool.h"
 #include "models/kv_plan.h"
 #include "text/tokenizer.h"
 
@@ -25,12 +24,6 @@ std::string note_of(std::string_view format, std::span<const AttentionGroup> gro
   const std::string stored = models::format_table(groups);
   if (stored.substr(0, stored.find('*')) == format && stored.find(',') == std::string::npos) return "";
   return format == "auto" ? stored : "as " + stored;
-}
-
-size_t extent_bytes(std::span<const AttentionGroup> groups) {
-  std::vector<size_t> block_bytes;
-  for (const AttentionGroup& group : groups) block_bytes.push_back(group.layout.block_bytes);
-  return kv::choose_extent_bytes(block_bytes);
 }
 
 // The largest n in [0, most] for which holds(n); holds(0) is taken for granted, and holds is true below and false above one point.
@@ -229,7 +222,8 @@ Result<std::vector<AttentionGroup>> groups_of(const PlannedModel& model, std::st
 }
 
 bool KvRoom::holds(uint64_t n_sequences, int n_tokens) const {
-  return engine::shared_budget_bytes(groups, n_sequences, n_tokens, chunk_tokens, extent_bytes(groups)) <= bytes;
+  return engine::shared_budget_bytes(groups, n_sequences, n_tokens, chunk_tokens, engine::extent_bytes_of(groups)) <=
+         bytes;
 }
 
 int KvRoom::largest_context(uint64_t n_sequences) const {
