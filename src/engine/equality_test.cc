@@ -218,6 +218,16 @@ class Equality : public ::testing::TestWithParam<Case> {
     expect_same_logits(other, logits == sched::PromptLogits::kAll ? 0 : kPromptTokens - 1,
                        kPromptTokens - 1 + n_generated);
   }
+  // The prompt and n_more tokens of its answer are a next turn: it reuses the whole blocks of the prompt, and its row is the reference's.
+  static void expect_same_turn(World& world, int n_more) {
+    std::vector<TokenId> turn = prompt();
+    turn.insert(turn.end(), alone().tokens.begin(), alone().tokens.begin() + n_more);
+    world.forget_trace();
+    const uint64_t before = world.reused_tokens();
+    world.submit_subject(turn, 1, sched::PromptLogits::kNone);
+    expect_same_logits(world.run(), kPromptTokens - 1 + n_more, kPromptTokens + n_more);
+    EXPECT_GE(world.reused_tokens() - before, kPromptTokens / 32 * 32u);
+  }
 };
 
 TEST_P(Equality, AmongSixteenOthers) {
@@ -365,13 +375,7 @@ TEST_P(Equality, AfterATurn) {
   world.submit_subject(prompt(), kLongGeneration, sched::PromptLogits::kNone);
   expect_same(world.run(), kLongGeneration, sched::PromptLogits::kNone);
   for (const int n_more : {80, 47}) {
-    std::vector<TokenId> turn = prompt();
-    turn.insert(turn.end(), alone().tokens.begin(), alone().tokens.begin() + n_more);
-    world.forget_trace();
-    const uint64_t before = world.reused_tokens();
-    world.submit_subject(turn, 1, sched::PromptLogits::kNone);
-    expect_same_logits(world.run(), kPromptTokens - 1 + n_more, kPromptTokens + n_more);
-    EXPECT_GE(world.reused_tokens() - before, kPromptTokens / 32 * 32u);
+    expect_same_turn(world, n_more);
   }
 }
 
@@ -486,13 +490,7 @@ TEST_P(Equality, HeldAndForkedBySessions) {
   for (const char* name : {"chat", "fork"}) {
     SCOPED_TRACE(name);
     world.enter_session({{}, name});
-    std::vector<TokenId> turn = prompt();
-    turn.insert(turn.end(), alone().tokens.begin(), alone().tokens.begin() + n_more);
-    world.forget_trace();
-    const uint64_t before = world.reused_tokens();
-    world.submit_subject(turn, 1, sched::PromptLogits::kNone);
-    expect_same_logits(world.run(), kPromptTokens - 1 + n_more, kPromptTokens + n_more);
-    EXPECT_GE(world.reused_tokens() - before, kPromptTokens / 32 * 32u);
+    expect_same_turn(world, n_more);
     n_more += 11;
   }
   const Status sound = sessions.check_integrity();

@@ -20,6 +20,11 @@ size_t SessionTransfer::blocks_of_part(const SessionModel& model) const {
   return std::max<size_t>(1, part_bytes_ / bytes);
 }
 
+void SessionTransfer::find_path(const SessionKey& key, const SessionModel& model, std::span<const TokenId> tokens) {
+  path_.clear();
+  memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace), tokens, path_);
+}
+
 Result<SessionTransfer::Export> SessionTransfer::export_part(const SessionKey& key, uint32_t part,
                                                              const Sha256& identity, Patience patience) {
   TRY_ASSIGN(const Sessions::Path path, memory_.sessions.path(key));
@@ -31,14 +36,10 @@ Result<SessionTransfer::Export> SessionTransfer::export_part(const SessionKey& k
                       fmt::format("there is no part {}: session {} has {}", part, key.name, n_parts), "part"});
   }
   const size_t first = part * per_part, end = std::min(n_blocks, first + per_part);
-  path_.clear();
-  memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace), *path.token_ids,
-                          path_);
+  find_path(key, model, *path.token_ids);
   if (path_.size() < end && patience == Patience::kMayWait) {
     if (const std::optional<WaitOn> wait = load(key, path, path_.size())) return *wait;
-    path_.clear();
-    memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace),
-                            *path.token_ids, path_);
+    find_path(key, model, *path.token_ids);
   }
   SessionPart made{.root = tier_root(identity, key.cache_namespace),
                    .name = key.name,
@@ -208,9 +209,7 @@ NodeId SessionTransfer::add_block(const SessionModel& model, NodeId parent, Bloc
 
 void SessionTransfer::store(const SessionKey& key, const SessionModel& model, const SessionPart& part) {
   if (memory_.tiering == nullptr || !memory_.tiering->is_ready(model.model)) return;
-  path_.clear();
-  memory_.index.find_path(memory_.index.find_root(model.owner, model.fingerprint, key.cache_namespace), part.token_ids,
-                          path_);
+  find_path(key, model, part.token_ids);
   TierKey at = memory_.tiering->root_key(model.model, key.cache_namespace);
   size_t n_keyed = 0;
   for (const SessionPart::Block& block : part.blocks) {

@@ -47,6 +47,8 @@ class SessionTransfer {
 
  private:
   size_t blocks_of_part(const SessionModel& model) const;
+  // Into path_: the nodes that RAM has of the tokens' blocks.
+  void find_path(const SessionKey& key, const SessionModel& model, std::span<const TokenId> tokens);
   std::optional<WaitOn> load(const SessionKey& key, const Sessions::Path& path, size_t n_resident);
   struct Range {
     size_t begin = 0, end = 0;  // of part.blocks

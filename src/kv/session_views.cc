@@ -82,7 +82,7 @@ SessionInfo Sessions::info_of(const Session& session) const {
 Result<SessionInfo> Sessions::info(const SessionKey& key) const {
   const Session* session = find(key);
   if (session != nullptr) return info_of(*session);
-  return fail(Error{ErrorCode::kNotFound, fmt::format("there is no session {}", key.name), "session_id"});
+  return unknown(key);
 }
 
 std::vector<SessionInfo> Sessions::list(const CacheNamespace& cache_namespace, std::string_view after,

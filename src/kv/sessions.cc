@@ -21,10 +21,6 @@ uint64_t most_held_bytes(const SessionConfig& config) {
   return config.most_table_bytes - (config.tiering == nullptr ? 0 : config.most_table_bytes / 4);
 }
 
-tl::unexpected<Error> unknown(const SessionKey& key) {
-  return fail(Error{ErrorCode::kNotFound, fmt::format("there is no session {}", key.name), "session_id"});
-}
-
 tl::unexpected<Error> taken(const SessionKey& key) {
   return fail(Error{ErrorCode::kConflict, fmt::format("there is a session {} already", key.name), "session_id"});
 }
@@ -38,6 +34,10 @@ bool begins_with(std::span<const TokenId> tokens, std::span<const TokenId> begin
 }
 
 }  // namespace
+
+tl::unexpected<Error> Sessions::unknown(const SessionKey& key) {
+  return fail(Error{ErrorCode::kNotFound, fmt::format("there is no session {}", key.name), "session_id"});
+}
 
 Sessions::Sessions(const SessionConfig& config) : config_(config) {
   CHECK(config.index && config.pool && config.clock && config.ttl_us > 0 && config.most_sessions > 0);

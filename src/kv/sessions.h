@@ -179,6 +179,7 @@ class Sessions {
     std::optional<TierKey> key;  // of the block before it, or of the root
   };
 
+  static tl::unexpected<Error> unknown(const SessionKey& key);
   Session* find(const SessionKey& key);
   const Session* find(const SessionKey& key) const;
   Session* find(SessionId id);

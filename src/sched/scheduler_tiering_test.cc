@@ -106,9 +106,8 @@ TEST(SchedulerTieringTest, NobodyEndsForWantOfLoadingBlocks) {
   EXPECT_EQ(w.reasons[seq(3)], FinishReason::kStop);
 }
 
-TEST(SchedulerTieringTest, APreemptedSequenceResumesFromTheTier) {
-  kv::FakeTier::Objects objects;
-  TieredWorld w(9, {.step_tokens = 256}, objects);
+// Five sequences that have no room together, to their ends.
+void run_more_than_fit(TieredWorld& w) {
   for (int id = 1; id <= 5; ++id) ASSERT_TRUE(w.submit(id, 20, 200));
   int budget = 20000;
   while (!w.scheduler.idle() && --budget > 0) {
@@ -116,6 +115,12 @@ TEST(SchedulerTieringTest, APreemptedSequenceResumesFromTheTier) {
     ASSERT_SOUND(w.scheduler.check_integrity());
   }
   ASSERT_GT(budget, 0);
+}
+
+TEST(SchedulerTieringTest, APreemptedSequenceResumesFromTheTier) {
+  kv::FakeTier::Objects objects;
+  TieredWorld w(9, {.step_tokens = 256}, objects);
+  ASSERT_NO_FATAL_FAILURE(run_more_than_fit(w));
   w.run_tiered();
   w.check_done();
   EXPECT_GT(w.scheduler.stats().preemptions, 0u);
@@ -127,13 +132,7 @@ TEST(SchedulerTieringTest, APreemptedSequenceComputesWhereThatIsFaster) {
   TieredWorld w(9, {.step_tokens = 256}, objects);
   w.tier->given_stats.read_bytes_per_s = 1;
   w.tiering->set_compute_cost(kModel, 1);
-  for (int id = 1; id <= 5; ++id) ASSERT_TRUE(w.submit(id, 20, 200));
-  int budget = 20000;
-  while (!w.scheduler.idle() && --budget > 0) {
-    if (!w.step()) w.clock.advance_us(100);
-    ASSERT_SOUND(w.scheduler.check_integrity());
-  }
-  ASSERT_GT(budget, 0);
+  ASSERT_NO_FATAL_FAILURE(run_more_than_fit(w));
   w.check_done();
   EXPECT_GT(w.scheduler.stats().preemptions, 0u);
   EXPECT_GT(w.tiering->stats().loads_slow, 0u);
