@@ -2,6 +2,27 @@ add_custom_target(fuzzers)     # every *_fuzz program
 add_custom_target(unit_tests)  # every *_test program, and the fuzzers that ctest replays
 add_dependencies(unit_tests fuzzers)
 
+# unite(TARGET MOST FILES...): compiles the files up to MOST at a time, so that what they all include is parsed once.
+function(unite target most)
+  execute_process(
+    COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/checks/unity.py ${most} ${ARGN}
+    OUTPUT_VARIABLE groups OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" "|" groups "${groups}")
+  string(REPLACE ";" "," groups "${groups}")
+  string(REPLACE "|" ";" groups "${groups}")
+  set(number 0)
+  foreach(group ${groups})
+    string(REPLACE "," ";" files "${group}")
+    list(LENGTH files n_files)
+    if(n_files GREATER 1)
+      math(EXPR number "${number} + 1")
+      set_source_files_properties(${files} PROPERTIES UNITY_GROUP ${number})
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})  # an edit may call for other groups
+endfunction()
+
 # pagoda_folder(NAME [LINK libs...]): src/NAME becomes library pagoda_NAME; its *_test.cc one program NAME_test (one ctest
 # each), its *_bench.cc one program NAME_bench, and each *_fuzz.cc a program of its own (libFuzzer, or a corpus replay).
 function(pagoda_folder name)
@@ -20,6 +41,9 @@ function(pagoda_folder name)
   if(sources)
     add_library(pagoda_${name} STATIC ${sources})
     target_link_libraries(pagoda_${name} PUBLIC ${ARG_LINK})
+    if(PAGODA_UNITY STREQUAL "everything")
+      unite(pagoda_${name} 8 ${sources})
+    endif()
   else()
     add_library(pagoda_${name} INTERFACE)
     target_link_libraries(pagoda_${name} INTERFACE ${ARG_LINK})
@@ -29,6 +53,11 @@ function(pagoda_folder name)
     target_link_libraries(${name}_test PRIVATE pagoda_${name} GTest::gmock GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE PAGODA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     add_dependencies(unit_tests ${name}_test)
+    if(PAGODA_UNITY STREQUAL "everything")
+      unite(${name}_test 8 ${tests})
+    elseif(PAGODA_UNITY STREQUAL "tests")
+      unite(${name}_test 4 ${tests})
+    endif()
     add_test(NAME ${name}_test COMMAND ${name}_test --gtest_brief=1)
   endif()
   if(benches)

@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 import zipfile
@@ -17,7 +18,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from checks import clang, docs, layers, places, sizes, tree  # noqa: E402
+from checks import clang, docs, layers, places, sizes, tree, unity  # noqa: E402
 
 
 class Tree(unittest.TestCase):
@@ -177,6 +178,70 @@ class ClangTest(Tree):
         self.assertEqual(len(list((self.root / "build/lint").glob("*.json"))), kept)
 
 
+    def test_a_group_that_does_not_compile_is_parsed_file_by_file(self):
+        self.write("src/kv/y.cc", "static int twice(int x) { return 2 * x; }\nint use() { return twice(1); }\n")
+        found = self.findings("src/kv/x.cc", "static int twice(int x) { return x + x; }\nint BadName() { return twice(1); }\n")
+        self.assertEqual([(f.kind, f.file) for f in found], [("naming", "src/kv/x.cc")])
+
+    def test_a_group_is_checked_in_each_file_test_and_header(self):
+        self.write("src/kv/y.h", "#pragma once\nint BadHeader();\n")
+        self.write("src/kv/y.cc", '#include "kv/y.h"\nint BadSource() { return 1; }\n')
+        self.write("src/kv/y_test.cc", '#include "kv/y.h"\nnamespace {\nint BadTest() { return 1; }\n}  // namespace\nint test() { return BadTest(); }\n')
+        found = self.findings("src/kv/x.cc", "int BadName() { return 1; }\n")
+        self.assertEqual([p.split(": ")[0] for p in clang.naming(found)],
+                         ["src/kv/x.cc:1", "src/kv/y.cc:2", "src/kv/y.h:2", "src/kv/y_test.cc:3"])
+        self.assertEqual(len(list((self.root / "build/lint").glob("*.cc"))), 1)  # read as one
+
+    def test_a_newer_object_file_proves_the_header_that_its_source_includes_first(self):
+        self.write("src/kv/x.h", "#pragma once\n")
+        self.write("src/kv/x.cc", '#include "kv/x.h"\n')
+        self.assertEqual(clang.compiled_alone(self.root, ["src/kv/x.cc"]), set())
+        self.write("build/release/CMakeFiles/pagoda_kv.dir/src/kv/x.cc.o", "")
+        os.utime(self.root / "src/kv/x.h", (1, 1))
+        os.utime(self.root / "src/kv/x.cc", (1, 1))
+        self.assertEqual(clang.compiled_alone(self.root, ["src/kv/x.cc"]), {"src/kv/x.h"})
+        os.utime(self.root / "src/kv/x.h", (2e9, 2e9))
+        self.assertEqual(clang.compiled_alone(self.root, ["src/kv/x.cc"]), set())
+
+
+class UnityTest(Tree):
+    """Which files may be read as one."""
+
+    def groups(self, *texts, most=9):
+        names = [f"src/kv/{chr(ord('a') + i)}.cc" for i in range(len(texts))]
+        for name, text in zip(names, texts):
+            self.write(name, text)
+        return ["".join(path[7] for path in group) for group in unity.groups(self.root, names, most)]
+
+    def own(self, text):
+        return f"namespace {{\n{text}\n}}  // namespace\n"
+
+    def test_strangers_share(self):
+        self.assertEqual(self.groups(self.own("constexpr int kA = 1;"), self.own("int b() { return 1; }"), "int c;\n"), ["abc"])
+        self.assertEqual(self.groups("int a;\n", "int b;\n", "int c;\n", most=2), ["ab", "c"])
+
+    def test_the_same_own_name_twice(self):
+        for text in ("constexpr int kA = 1;", "int f() {\n  return 1;\n}", "struct Case {\n  int f;\n};", "enum class Kind { kA };",
+                     "template <typename T>\nT twice(T x) {", "const std::map<int, int> numbers[] = {", "TEST(Pool, Waits) {", "using Numbers = int;"):
+            self.assertEqual(self.groups(self.own(text), self.own(text + " ")), ["a", "b"], text)
+
+    def test_an_own_name_that_means_something_else_in_another_or_its_headers(self):
+        self.write("src/kv/shared.h", "#pragma once\nint spec_of(int x);\n")
+        own = self.own("int spec_of() { return 1; }")
+        self.assertEqual(self.groups(own, '#include "kv/shared.h"\n', "int x = spec_of(1);\n"), ["a", "bc"])
+        tree.read.cache_clear()
+        self.assertEqual(self.groups('#include "kv/shared.h"\n' + own, '#include "kv/shared.h"\n'), ["ab"])  # read before
+
+    def test_members_and_words_of_comments_are_not_the_name(self):
+        self.assertEqual(self.groups(self.own("int load() { return 1; }"), '// load\nauto x = y.load("load") + z->load + std::load();\n'), ["ab"])
+
+    def test_the_same_using_declaration_is_no_clash_and_another_is(self):
+        self.assertEqual(self.groups("using testing::HasSubstr;\n", "using testing::HasSubstr;\n", "using other::HasSubstr;\n"), ["ab", "c"])
+
+    def test_an_isa_region_stays_alone(self):
+        self.assertEqual(self.groups("int a;\n", "#pragma GCC push_options\n", "int c;\n"), ["ac", "b"])
+
+
 class FetchModelTest(unittest.TestCase):
     """scripts/fetch_model on a small wheel of our own, without a network."""
 
@@ -285,6 +350,28 @@ class RunStagesTest(unittest.TestCase):
         self.assertEqual(run_stages.counts("F...\n1 failed, 12 passed in 1.2s\n"), (12, 1))
         self.assertEqual(run_stages.counts("..\nRan 2 tests in 0.1s\n\nOK\n"), (2, 0))
         self.assertEqual(run_stages.counts("F.\nRan 2 tests in 0.1s\n\nFAILED (failures=1)\n"), (1, 1))
+
+    def test_stages_that_share_overlap_and_others_do_not(self):
+        run_stages = load_script("run_stages")
+        names = {"first": True, "second": True, "alone": False, "third": True, "needs third": True, "needs second": True}
+        needs = {"needs third": ("third",), "needs second": ("second",)}
+        stages = [run_stages.Stage(name, [], needs.get(name, ()), shares=shares) for name, shares in names.items()]
+        active, seen, outcomes = [], {}, {}
+
+        def run(stage):
+            active.append(stage.name)
+            time.sleep(0.05)
+            seen[stage.name] = list(active)
+            time.sleep(0.05)
+            active.remove(stage.name)
+            return run_stages.Outcome(1, 1 if stage.name == "second" else 0)
+
+        run_stages.run_all(stages, run, lambda number, stage, outcome: outcomes.update({stage.name: (number, outcome.failed)}))
+        self.assertEqual(sorted(seen["first"]), ["first", "second"])
+        self.assertEqual(seen["alone"], ["alone"])
+        self.assertEqual(seen["needs third"], ["needs third"])
+        self.assertNotIn("needs second", seen)
+        self.assertEqual(outcomes, {"first": (1, 0), "second": (2, 1), "alone": (3, 0), "third": (4, 0), "needs third": (5, 0), "needs second": (6, 1)})
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ TEST_P(ExecutorTest, SpansOverThreads) {
   for (const auto& [arithmetic, kv_format] : setups()) {
     World world(GetParam(), arithmetic, kv_format);
     Subject deep = world.subject(), middle = world.subject(), fresh = world.subject();
-    world.fill(deep, 1, 1900);
+    world.fill(deep, 1, std::string_view(kv_format) == "q4" ? 1900 : 1100);
     world.fill(middle, 2, 700);
     const std::vector<TokenId> token = random_tokens(3, 1), chunk = random_tokens(4, 60);
     for (const bool is_mixed : {false, true}) {
@@ -191,9 +191,9 @@ TEST_P(ExecutorTest, SharedBeginningsChangeNoBit) {
     join(0, 2, 300);
     join(0, 4, 5);
     join(1, 3, 40);  // two spans of the first, one of the second
-    join(0, 1, 700);
+    join(0, 1, 300);
     subjects.push_back(world.subject());
-    world.fill(subjects.back(), 9, 400);
+    world.fill(subjects.back(), 9, 270);
 
     const auto n_rows = [](size_t i) { return i == 2 ? 3 : 1; };  // several rows, as in verifying drafts
     const auto tokens = [&](size_t i) { return random_tokens(static_cast<uint32_t>(50 + i), n_rows(i)); };

@@ -26,13 +26,13 @@ double PrefixIndex::worth(uint64_t last_use, const Owner& owner) const {
 
 // Of the owner's evictable nodes, the one to go next; kNoNode if there is none.
 NodeId PrefixIndex::oldest_leaf(Owner& owner) {
-  LeafHeap &probation = owner.heap(Segment::kProbation), &kept = owner.heap(Segment::kProtected);
+  LeafHeap &probation = owner.heap(LruSegment::kProbation), &kept = owner.heap(LruSegment::kProtected);
   while (!kept.empty()) {
     const NodeId id = kept.top();
     const bool is_stale = pool_.now() - node(id).last_use > owner.n_nodes * kProtectedTurns;
     if (!is_stale && owner.n_protected * 5 <= (owner.n_nodes - owner.n_held) * kProtectedOf5) break;
     kept.remove(trie_, id);
-    node(id).segment = Segment::kProbation;
+    node(id).segment = LruSegment::kProbation;
     node(id).n_hits = 0;
     --owner.n_protected;
     probation.push(trie_, id);
@@ -157,7 +157,7 @@ void PrefixIndex::erase(NodeId id) {
     Owner& owner = owner_of(id);
     owner.heap_of(gone).remove(trie_, id);
     --owner.n_nodes;
-    owner.n_protected -= gone.segment == Segment::kProtected && gone.n_sessions == 0 ? 1 : 0;
+    owner.n_protected -= gone.segment == LruSegment::kProtected && gone.n_sessions == 0 ? 1 : 0;
     owner.n_held -= gone.n_sessions > 0 ? 1 : 0;
     evicted_[evicted_at(gone.key)] = gone.key.high;
     node(parent).last_use = std::max(node(parent).last_use, gone.last_use);

@@ -63,7 +63,7 @@ void PrefixIndex::recount(NodeId id, const PathHold& hold, size_t block, Count c
   const bool is_first = count == Count::kMore && n.n_sessions == 1;
   const bool is_last = count == Count::kFewer && n.n_sessions == 0;
   owner.n_held += static_cast<uint64_t>(is_first) - static_cast<uint64_t>(is_last);
-  if (n.segment == Segment::kProtected) {
+  if (n.segment == LruSegment::kProtected) {
     owner.n_protected += static_cast<uint64_t>(is_last) - static_cast<uint64_t>(is_first);
   }
   if (is_in) owner.heap_of(n).push(trie_, id);

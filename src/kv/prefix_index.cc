@@ -115,11 +115,11 @@ void PrefixIndex::attach(NodeId id, GroupId group, BlockId block) {
 void PrefixIndex::hit(NodeId id) {
   PrefixNode& found = node(id);
   if (found.n_hits < kHitsToProtect) ++found.n_hits;
-  if (found.n_hits < kHitsToProtect || found.segment == Segment::kProtected) return;
+  if (found.n_hits < kHitsToProtect || found.segment == LruSegment::kProtected) return;
   const bool is_in = found.heap_at != LeafHeap::kNowhere;
   Owner& owner = owner_of(id);
   if (is_in) owner.heap_of(found).remove(trie_, id);
-  found.segment = Segment::kProtected;
+  found.segment = LruSegment::kProtected;
   owner.n_protected += found.n_sessions == 0 ? 1 : 0;
   if (is_in) owner.heap_of(found).push(trie_, id);
 }
@@ -234,7 +234,7 @@ Status PrefixIndex::check_owner(const Owner& owner, uint16_t index) const {
     const PrefixNode& n = trie_.node(id);
     if (n.owner != index || n.parent == kNoNode) return;
     ++n_nodes;
-    n_protected += n.segment == Segment::kProtected && n.n_sessions == 0 ? 1 : 0;
+    n_protected += n.segment == LruSegment::kProtected && n.n_sessions == 0 ? 1 : 0;
     n_held += n.n_sessions > 0 ? 1 : 0;
     n_leaves += n.heap_at != LeafHeap::kNowhere ? 1 : 0;
     for (uint32_t g = 0; g < owner.spec.groups.size(); ++g) {

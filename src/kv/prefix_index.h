@@ -143,14 +143,14 @@ class PrefixIndex {
   }
   struct Owner {
     PrefixOwner spec;
-    std::array<LeafHeap, kRanks + 1> leaves;  // those that no session holds by Segment, then the others by rank
+    std::array<LeafHeap, kRanks + 1> leaves;  // those that no session holds by LruSegment, then the others by rank
     std::array<std::array<PrefixNode::Links, kRanks>, kMaxGroups> window_lru;  // {oldest, newest}
     uint64_t n_nodes = 0;                                                      // without roots
     uint64_t n_protected = 0;                                                  // that no session holds
     uint64_t n_held = 0;                                                       // by sessions
 
-    LeafHeap& heap(Segment segment) { return leaves[static_cast<size_t>(segment)]; }
-    const LeafHeap& heap(Segment segment) const { return leaves[static_cast<size_t>(segment)]; }
+    LeafHeap& heap(LruSegment segment) { return leaves[static_cast<size_t>(segment)]; }
+    const LeafHeap& heap(LruSegment segment) const { return leaves[static_cast<size_t>(segment)]; }
     LeafHeap& heap_of(const PrefixNode& n) { return leaves[heap_index(n)]; }
   };
   struct ClassUse {

@@ -26,7 +26,7 @@ inline constexpr size_t kMaxGroups = 4;  // attention groups of one model
 
 using BlockTokens = std::span<const TokenId, kBlockTokens>;
 
-enum class Segment : uint8_t { kProbation, kProtected };  // of a segmented LRU
+enum class LruSegment : uint8_t { kProbation, kProtected };  // of a segmented LRU
 
 // The index's part is kept here so that a node is one place in memory; prefix_index.h says what it means.
 struct alignas(64) PrefixNode {
@@ -50,7 +50,7 @@ struct alignas(64) PrefixNode {
   uint16_t owner = 0;
   uint8_t n_hits = 0;
   uint8_t replay_groups = 0;  // bit g: group g's block belongs to a replay point
-  Segment segment = Segment::kProbation;
+  LruSegment segment = LruSegment::kProbation;
   uint8_t origin = 0;      // the tier its blocks came from, plus 1; 0: computed, or used since
   uint64_t birth = 0;      // one number for each node ever added
   uint32_t n_pins = 0;     // of the sessions, those that pin it
