@@ -59,6 +59,13 @@ struct MatmulInput {
   PackedRows packed = {};  // may be absent, or of other rows or another type: the matmul then packs `quant` for itself
 };
 
+// Blocks that the thread attends to next, of the same layer: they are asked for while a call's last span is computed.
+struct AttentionNext {
+  const std::byte* const* blocks = nullptr;  // an entry may be null
+  int n_blocks = 0;
+  size_t head_offset = 0;  // as in KvView
+};
+
 // The rows of queries that share one KV head, against one sequence's cached tokens. Row r sees token t iff
 // t <= position[r] and (window == 0 or t > position[r] - window).
 struct AttentionArgs {
@@ -71,6 +78,7 @@ struct AttentionArgs {
   int window = 0;        // tokens; 0 = all
   float scale = 1.0f;    // of q.k
   float softcap = 0.0f;  // s = cap * tanh(s / cap); 0 = none
+  AttentionNext next = {};
 };
 
 // A context is cut at absolute multiples of 8 blocks into spans; a row folds its spans from its first to its last, left to right.

@@ -105,11 +105,16 @@ class Forward {
   void finish_heads(const Attention& layer, Range heads, Range rows) const;
   void store_heads(const Attention& layer, Range kv_heads, Range rows) const;
   void attend(const Attention& layer, AttentionPlan& plan);
-  void attend_chunk(const Attention& layer, AttentionPlan& plan, const AttentionPlan::Chunk& chunk, int part) const;
+  void attend_segment(const Attention& layer, AttentionPlan& plan, std::span<const AttentionPlan::Chunk> chunks,
+                      int part) const;
+  void attend_chunk(const kernels::AttentionArgs& args, AttentionPlan& plan, const AttentionPlan::Chunk& chunk,
+                    int part) const;
   void attend_spans(const kernels::AttentionArgs& args, const AttentionPlan& plan, const AttentionPlan::Chunk& chunk,
                     float* fold, int part) const;
   kernels::AttentionArgs args_of(const Attention& layer, const AttentionPlan& plan,
                                  const AttentionPlan::Chunk& chunk) const;
+  kernels::AttentionNext first_blocks(const Attention& layer, const AttentionPlan& plan,
+                                      const AttentionPlan::Chunk& chunk) const;
   float* slot_of(const AttentionPlan::Chunk& chunk, int n_rows, int span) const;
 
   const Batch& batch_;

@@ -137,9 +137,27 @@ void Forward::attend(const Attention& layer, AttentionPlan& plan) {
     next_segment_.store(segments.begin, std::memory_order_relaxed);
     run([&](int part) {
       for (int s; (s = next_segment_.fetch_add(1, std::memory_order_relaxed)) < segments.end;)
-        for (const AttentionPlan::Chunk& chunk : plan.segment(s)) attend_chunk(layer, plan, chunk, part);
+        attend_segment(layer, plan, plan.segment(s), part);
     });
   }
+}
+
+void Forward::attend_segment(const Attention& layer, AttentionPlan& plan, std::span<const AttentionPlan::Chunk> chunks,
+                             int part) const {
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    kernels::AttentionArgs args = args_of(layer, plan, chunks[i]);
+    if (i + 1 < chunks.size()) args.next = first_blocks(layer, plan, chunks[i + 1]);
+    attend_chunk(args, plan, chunks[i], part);
+  }
+}
+
+// Of the chunk's first span.
+kernels::AttentionNext Forward::first_blocks(const Attention& layer, const AttentionPlan& plan,
+                                             const AttentionPlan::Chunk& chunk) const {
+  const kernels::AttentionArgs args = args_of(layer, plan, chunk);
+  const int first = chunk.spans.begin * kernels::kSpanBlocks;
+  const int last = *std::max_element(args.position, args.position + args.n_rows) / kv::kBlockTokens;
+  return {.blocks = args.kv.blocks + first, .n_blocks = last + 1 - first, .head_offset = args.kv.head_offset};
 }
 
 kernels::AttentionArgs Forward::args_of(const Attention& layer, const AttentionPlan& plan,
@@ -166,10 +184,9 @@ float* Forward::slot_of(const AttentionPlan::Chunk& chunk, int n_rows, int span)
   return w_.slots + partial * static_cast<size_t>(kernels::partial_floats(config_.head_dim));
 }
 
-void Forward::attend_chunk(const Attention& layer, AttentionPlan& plan, const AttentionPlan::Chunk& chunk,
+void Forward::attend_chunk(const kernels::AttentionArgs& args, AttentionPlan& plan, const AttentionPlan::Chunk& chunk,
                            int part) const {
   const AttentionPlan::Pass& pass = plan.pass(chunk);
-  const kernels::AttentionArgs args = args_of(layer, plan, chunk);
   const std::span<const AttentionPlan::Chunk> item = plan.item(chunk);
   const int d = config_.head_dim;
   float* fold = w_.parts[static_cast<size_t>(part)].partials;

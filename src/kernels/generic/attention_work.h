@@ -31,7 +31,7 @@ struct SpanWork {
   uint8_t blocks[kAttentionMaxRows];    // bit b: the row sees tokens of block b
   uint8_t whole[kAttentionMaxRows];     // bit b: the row sees all of block b
   uint8_t is_final[kAttentionMaxRows];  // bit b: the scores of block b are final and in maxima
-  const std::byte* ahead[kSpanBlocks];  // this head in the next span's blocks; scratch where there is none
+  const std::byte* ahead[kSpanBlocks];  // the head in the blocks that come next; scratch where there is none
 
   PAGODA_SIMD SpanWork(const AttentionArgs& a, int span, std::byte* scratch)
       : args(a),
@@ -52,10 +52,19 @@ struct SpanWork {
       is_final[r] = 0;
       highest = std::max(highest, args.position[r]);
     }
+    look_ahead(highest / kv::kBlockTokens, scratch);
+  }
+
+  // To the next span, or after the last one to the blocks of the next call.
+  PAGODA_SIMD void look_ahead(int last_block, const std::byte* nothing) {
+    const int first = first_block + kSpanBlocks;
+    const bool is_last = first > last_block;
+    const std::byte* const* blocks = is_last ? args.next.blocks : args.kv.blocks + first;
+    const int n_blocks = is_last ? args.next.n_blocks : last_block + 1 - first;
+    const size_t head_offset = is_last ? args.next.head_offset : args.kv.head_offset;
     for (int b = 0; b < kSpanBlocks; ++b) {
-      const int next = first_block + kSpanBlocks + b;
-      const bool is_there = next <= highest / kv::kBlockTokens && args.kv.blocks[next] != nullptr;
-      ahead[b] = is_there ? args.kv.k(next) : scratch;
+      const bool is_there = b < n_blocks && blocks[b] != nullptr;
+      ahead[b] = is_there ? blocks[b] + head_offset : nothing;
     }
   }
 
