@@ -63,7 +63,7 @@ def stubs(cache):
     folder = cache / "include"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model_recipes.h").write_text("#pragma once\n#include <string_view>\nnamespace pagoda::cmd {\n"
-                                            "inline constexpr std::string_view kModelRecipes = \"\";\n}  // namespace pagoda::cmd\n")
+                                            "inline constexpr std::string_view kModelRecipes = \"\", kKvProbes = \"\";\n}  // namespace pagoda::cmd\n")
     return folder
 
 

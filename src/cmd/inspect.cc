@@ -79,16 +79,20 @@ void print_config(const ModelReport& report) {
 struct AutoFormat {
   std::string table;
   std::string arithmetic;
-  std::optional<engine::KvProbe> probe;  // none: the static rule
+  std::optional<engine::FoundKvProbe> found;  // none: the static rule
+  std::filesystem::path own_file;             // of a probe that was made here
 };
 
 Result<AutoFormat> auto_format(const weights::Gguf& gguf, const ModelConfig& model, kernels::Arithmetic arithmetic) {
-  AutoFormat out{.table = {}, .arithmetic = std::string(to_string(arithmetic)), .probe = {}};
+  AutoFormat out{.table = {}, .arithmetic = std::string(to_string(arithmetic)), .found = {}, .own_file = {}};
   TRY_ASSIGN(const Hash128 key, engine::probe_key(gguf, arithmetic));
-  out.probe = engine::read_probe(probe_folder(), key);
-  if (out.probe) out.table = out.probe->table;
+  const engine::KvProbeSources sources = probe_sources();
+  out.found = engine::find_probe(sources, key);
+  const bool is_own = out.found && out.found->origin == engine::KvProbeOrigin::kProbedHere;
+  if (is_own) out.own_file = engine::probe_path(sources.folder, key);
+  if (out.found) out.table = out.found->probe.table;
   TRY_ASSIGN(const auto formats, models::layer_formats("auto", models::k_bias_layers(gguf, model)));
-  if (!out.probe) out.table = models::format_table(formats);
+  if (!out.found) out.table = models::format_table(formats);
   return out;
 }
 
@@ -98,17 +102,25 @@ Status probe(const Options& options, const std::filesystem::path& path) {
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(path));
   TRY_ASSIGN(const Hash128 key, engine::probe_key(gguf, config.arithmetic));
   ProgressBar bar;
+  TRY_ASSIGN(const Hash128 f32_key, engine::probe_key(gguf, kernels::Arithmetic::kF32));
+  const std::filesystem::path folder = probe_sources().folder;
   TRY_ASSIGN(const engine::KvProbe result,
-             tools::probe_formats(config, [&](double done, std::string_view what) { bar.show(done, what); }));
-  return engine::write_probe(probe_folder(), key, result);
+             tools::probe_formats(config, engine::read_probe(folder, f32_key),
+                                  [&](double done, std::string_view what) { bar.show(done, what); }));
+  return engine::write_probe(folder, key, result);
+}
+
+std::string_view origin_text(engine::KvProbeOrigin origin) {
+  return origin == engine::KvProbeOrigin::kShipped ? "shipped: probed" : "probed";
 }
 
 void print_formats(const AutoFormat& formats) {
   line("KV format", fmt::format("auto: {} in {} arithmetic ({})", formats.table, formats.arithmetic,
-                                formats.probe ? fmt::format("probed on {} tokens", formats.probe->n_tokens)
+                                formats.found ? fmt::format("{} on {} tokens", origin_text(formats.found->origin),
+                                                            formats.found->probe.n_tokens)
                                               : "by rule; --probe measures"));
-  if (!formats.probe) return;
-  for (const auto& [format, distance] : formats.probe->verdicts) {
+  if (!formats.found) return;
+  for (const auto& [format, distance] : formats.found->probe.verdicts) {
     line("", fmt::format("{:<6} {}: {}", engine::passes(distance) ? "passes" : "fails", format,
                          engine::to_string(distance)));
   }
@@ -116,14 +128,17 @@ void print_formats(const AutoFormat& formats) {
 
 std::string formats_json(const AutoFormat& formats) {
   std::string verdicts;
-  for (const auto& [format, d] : formats.probe ? formats.probe->verdicts : std::vector<engine::KvVerdict>()) {
+  for (const auto& [format, d] : formats.found ? formats.found->probe.verdicts : std::vector<engine::KvVerdict>()) {
     verdicts += fmt::format(
         "{}{{\"format\":{},\"delta_ppl\":{:.6g},\"mean_kl\":{:.6g},\"same_top\":{:.6g},\"passes\":{}}}",
         verdicts.empty() ? "" : ",", api::json_string(format), d.delta_ppl, d.mean_kl, d.same_top, engine::passes(d));
   }
-  return fmt::format("\"kv_format\":{{\"auto\":{},\"arithmetic\":{},\"probed\":{},\"formats\":[{}]}},",
-                     api::json_string(formats.table), api::json_string(formats.arithmetic), formats.probe.has_value(),
-                     verdicts);
+  const bool is_shipped = formats.found && formats.own_file.empty();
+  return fmt::format(
+      "\"kv_format\":{{\"auto\":{},\"arithmetic\":{},\"probed\":{},\"shipped\":{},\"probe_file\":{},\"formats\":[{}]}}"
+      ",",
+      api::json_string(formats.table), api::json_string(formats.arithmetic), formats.found.has_value(), is_shipped,
+      formats.own_file.empty() ? "null" : api::json_string(formats.own_file.string()), verdicts);
 }
 
 void print_table(const ModelReport& report, const std::optional<AutoFormat>& formats) {

@@ -22,10 +22,10 @@ fs::path model_folder() {
   return home_cache() / "pagoda/models";
 }
 
-fs::path probe_folder() {
+engine::KvProbeSources probe_sources() {
   const char* folder = std::getenv("XDG_CACHE_HOME");  // to be ignored where it is not absolute
   const fs::path cache = folder != nullptr && *folder == '/' ? fs::path(folder) : home_cache();
-  return cache / "pagoda/kv-probes";
+  return {.folder = cache / "pagoda/kv-probes", .shipped = kKvProbes};
 }
 
 Result<fs::path> find_model(const std::string& model) {

@@ -133,8 +133,8 @@ const std::vector<OptionSpec>& option_table() {
        "Context to plan for, in tokens (default 2048, or what the model was trained for if that is less)",
        number(&Options::context_tokens, 1, 1 << 24)},
       {"--kv-format", kServesOrTests,
-       "How K and V are stored; auto: as probed (pagoda inspect --probe), else q8; auto, k8v4 and q4 keep K in bf16 in "
-       "layers with a K bias",
+       "How K and V are stored; auto: as probed (here by pagoda inspect --probe, or shipped), else q8; auto, k8v4 and "
+       "q4 keep K in bf16 in layers with a K bias",
        choice(&Options::kv_format, {"auto", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"})},
       {"--kv-format", kPlans, "Format that tables, bounds and costs are of; auto is what the engine takes",
        choice(&Options::kv_format, {"auto", "f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"})},
@@ -470,7 +470,7 @@ Result<engine::EngineConfig> engine_config(const Options& options) {
   TRY_ASSIGN(std::filesystem::path path, find_model(options.model));
   TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
   config.model_path = std::move(path);
-  engine::apply_probe(probe_folder(), config);
+  engine::apply_probe(probe_sources(), config);
   return config;
 }
 

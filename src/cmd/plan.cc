@@ -110,7 +110,7 @@ Status check_runs(const Options& options, const Source& source) {
 // What "auto" is on this model here.
 std::string probed_auto(engine::EngineConfig config) {
   config.kv_format = "auto";
-  engine::apply_probe(probe_folder(), config);
+  engine::apply_probe(probe_sources(), config);
   return config.kv_format;
 }
 

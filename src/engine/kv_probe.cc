@@ -19,9 +19,7 @@ constexpr size_t kMostBytes = 64 << 10;
 
 std::string hex_of(const Hash128& key) { return to_hex(key.high) + to_hex(key.low); }
 
-std::filesystem::path path_of(const std::filesystem::path& folder, const Hash128& key) {
-  return folder / (hex_of(key) + ".txt");
-}
+std::string head_of(const Hash128& key) { return fmt::format("{}\nkey {}\n", kHead, hex_of(key)); }
 
 std::string sum_of(std::string_view text) { return to_hex(xxh3_64(std::as_bytes(std::span(text)))); }
 
@@ -61,7 +59,17 @@ bool is_of_model(std::string_view format, const weights::Gguf& gguf, const weigh
   return models::layer_formats(format, models::k_bias_layers(gguf, config)).has_value();
 }
 
-void apply_to_auto(const KvProbe& probe, EngineConfig& config) {
+// Among texts one after the other.
+std::optional<KvProbe> probe_among(std::string_view texts, const Hash128& key) {
+  const size_t begin = texts.find(head_of(key));
+  if (begin == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = texts.substr(begin);
+  const size_t sum = std::min(rest.find(kSum), rest.size());
+  return parse_probe(rest.substr(0, rest.find('\n', sum) + 1), key);
+}
+
+void apply_to_auto(const FoundKvProbe& found, EngineConfig& config) {
+  const KvProbe& probe = found.probe;
   const KvVerdict* verdict = probe.find(probe.table);
   if (verdict == nullptr || !passes(verdict->distance)) {
     LOG_WARN("KV format auto: the probe's {} failed the quality gate, and is refused: K and V are kept in bf16",
@@ -69,7 +77,8 @@ void apply_to_auto(const KvProbe& probe, EngineConfig& config) {
     config.kv_format = "bf16";
     return;
   }
-  LOG_INFO("KV format auto: {} (probed on {} tokens: {})", probe.table, probe.n_tokens, to_string(verdict->distance));
+  LOG_INFO("KV format auto: {} ({}: {} on {} tokens)", probe.table, to_string(found.origin),
+           to_string(verdict->distance), probe.n_tokens);
   config.kv_format = probe.table;
 }
 
@@ -102,8 +111,8 @@ Result<Hash128> probe_key(const weights::Gguf& gguf, kernels::Arithmetic arithme
 }
 
 std::string probe_text(const Hash128& key, const KvProbe& probe) {
-  std::string text = fmt::format("{}\nkey {}\nunix {}\ntokens {}\nauto {}\n", kHead, hex_of(key), probe.unix_s,
-                                 probe.n_tokens, probe.table);
+  std::string text =
+      head_of(key) + fmt::format("unix {}\ntokens {}\nauto {}\n", probe.unix_s, probe.n_tokens, probe.table);
   for (const auto& [format, distance] : probe.verdicts) {
     text += fmt::format("format {} {} {} {}\n", format, distance.delta_ppl, distance.mean_kl, distance.same_top);
   }
@@ -115,7 +124,7 @@ std::optional<KvProbe> parse_probe(std::string_view text, const Hash128& key) {
   if (end == std::string_view::npos) return std::nullopt;
   std::string_view rest = text.substr(0, end);
   if (text.substr(end) != fmt::format("{}{}\n", kSum, sum_of(rest))) return std::nullopt;
-  const std::string head = fmt::format("{}\nkey {}\n", kHead, hex_of(key));
+  const std::string head = head_of(key);
   if (!rest.starts_with(head)) return std::nullopt;
   KvProbe probe;
   for (rest.remove_prefix(head.size()); !rest.empty();) {
@@ -127,15 +136,19 @@ std::optional<KvProbe> parse_probe(std::string_view text, const Hash128& key) {
   return probe;
 }
 
+std::filesystem::path probe_path(const std::filesystem::path& folder, const Hash128& key) {
+  return folder / (hex_of(key) + ".txt");
+}
+
 Status write_probe(const std::filesystem::path& folder, const Hash128& key, const KvProbe& probe) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const std::string text = probe_text(key, probe);
-  return write_whole(path_of(folder, key), std::as_bytes(std::span(text)), 0666);
+  return write_whole(probe_path(folder, key), std::as_bytes(std::span(text)), 0666);
 }
 
 std::optional<KvProbe> read_probe(const std::filesystem::path& folder, const Hash128& key) {
-  const std::filesystem::path path = path_of(folder, key);
+  const std::filesystem::path path = probe_path(folder, key);
   std::ifstream in(path, std::ios::binary);
   if (!in) return std::nullopt;
   std::string text(kMostBytes, '\0');
@@ -147,18 +160,27 @@ std::optional<KvProbe> read_probe(const std::filesystem::path& folder, const Has
   return probe;
 }
 
-void apply_probe(const std::filesystem::path& folder, EngineConfig& config) {
+std::string_view to_string(KvProbeOrigin origin) { return origin == KvProbeOrigin::kShipped ? "shipped" : "probed"; }
+
+std::optional<FoundKvProbe> find_probe(const KvProbeSources& sources, const Hash128& key) {
+  if (auto own = read_probe(sources.folder, key)) return FoundKvProbe{std::move(*own), KvProbeOrigin::kProbedHere};
+  if (auto shipped = probe_among(sources.shipped, key))
+    return FoundKvProbe{std::move(*shipped), KvProbeOrigin::kShipped};
+  return std::nullopt;
+}
+
+void apply_probe(const KvProbeSources& sources, EngineConfig& config) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored)) return;
+  if (sources.shipped.empty() && !std::filesystem::is_directory(sources.folder, ignored)) return;
   const auto gguf = weights::Gguf::open(config.model_path);
   if (!gguf) return;  // loading says why
   const auto model = weights::read_model_config(*gguf);
   const auto key = probe_key(*gguf, config.arithmetic);
   if (!model || !key) return;
-  const std::optional<KvProbe> probe = read_probe(folder, *key);
-  if (!probe || !is_of_model(probe->table, *gguf, *model)) return;
-  if (config.kv_format == "auto") return apply_to_auto(*probe, config);
-  const KvVerdict* verdict = probe->find(config.kv_format);
+  const std::optional<FoundKvProbe> found = find_probe(sources, *key);
+  if (!found || !is_of_model(found->probe.table, *gguf, *model)) return;
+  if (config.kv_format == "auto") return apply_to_auto(*found, config);
+  const KvVerdict* verdict = found->probe.find(config.kv_format);
   if (verdict == nullptr || passes(verdict->distance)) return;
   LOG_WARN("--kv-format {} failed the quality gate on this model when it was probed: {}", config.kv_format,
            to_string(verdict->distance));

@@ -1,6 +1,8 @@
 // What a model's KV formats cost, measured once and kept: `pagoda inspect --probe` writes it, `--kv-format auto` reads it at load.
 // One small text file per (model file, arithmetic, layout id, numerics revision), named after a fingerprint of these, checksummed, and
 // replaced whole. A file that is damaged, or of something else, is as if there were none, and says so.
+// Probes of the recipes' models are shipped: the same texts one after the other (models/kv_probes.txt), found by the same fingerprint. What was
+// probed here wins.
 // Errors: writing only.     Cost: 3 KiB of each tensor is read for the fingerprint.
 #pragma once
 
@@ -58,6 +60,7 @@ struct KvProbe {
 // The first 128 bits of a SHA-256, as model_root of a cache that is all bf16.
 Result<Hash128> probe_key(const weights::Gguf& gguf, kernels::Arithmetic arithmetic);
 
+std::filesystem::path probe_path(const std::filesystem::path& folder, const Hash128& key);
 // `folder` is made if it is not there.
 Status write_probe(const std::filesystem::path& folder, const Hash128& key, const KvProbe& probe);
 std::optional<KvProbe> read_probe(const std::filesystem::path& folder, const Hash128& key);
@@ -66,8 +69,23 @@ std::optional<KvProbe> read_probe(const std::filesystem::path& folder, const Has
 std::string probe_text(const Hash128& key, const KvProbe& probe);
 std::optional<KvProbe> parse_probe(std::string_view text, const Hash128& key);
 
+// Where probes are: the user's own, and those that are shipped.
+struct KvProbeSources {
+  std::filesystem::path folder;
+  std::string_view shipped;
+};
+
+enum class KvProbeOrigin : uint8_t { kProbedHere, kShipped };
+std::string_view to_string(KvProbeOrigin origin);  // "probed", "shipped"
+
+struct FoundKvProbe {
+  KvProbe probe;
+  KvProbeOrigin origin;
+};
+std::optional<FoundKvProbe> find_probe(const KvProbeSources& sources, const Hash128& key);
+
 // Makes config.kv_format what is probed: "auto" becomes the table, if there is one and it passes the gate; a format that failed is warned
 // about. Without a probe, or a model that can be read, nothing changes.
-void apply_probe(const std::filesystem::path& folder, EngineConfig& config);
+void apply_probe(const KvProbeSources& sources, EngineConfig& config);
 
 }  // namespace pagoda::engine

@@ -76,7 +76,7 @@ std::string applied(const KvProbe& probe, const std::string& asked,
   EXPECT_TRUE(key);
   EXPECT_TRUE(write_probe(folder.path(), *key, probe));
   config.arithmetic = arithmetic;
-  apply_probe(folder.path(), config);
+  apply_probe({.folder = folder.path(), .shipped = {}}, config);
   return config.kv_format;
 }
 
@@ -96,6 +96,60 @@ TEST(KvProbeTest, AProbeOfSomethingElseChangesNothing) {
   KvProbe probe = example();
   probe.table = "q8*24";  // of another number of layers
   EXPECT_EQ(applied(probe, "auto"), "auto");
+}
+
+// Tables are shipped one after the other, between comments; of the engine of tiny-qwen2 that `applied` makes.
+class ShippedProbeTest : public testing::Test {
+ protected:
+  ShippedProbeTest() : config_(tiny_config(tiny_model("tiny-qwen2"))) { config_.kv_format = "auto"; }
+  Hash128 key(kernels::Arithmetic arithmetic) const {
+    return *probe_key(*weights::Gguf::open(config_.model_path), arithmetic);
+  }
+  static KvProbe of(const std::string& table) { return {.table = table, .verdicts = {{table, kGood}}, .n_tokens = 9}; }
+  std::string shipped(const Hash128& key, const std::string& table) const {
+    return "# what models bear\n## another\n" + probe_text(kKey, example()) + "## this\n" + probe_text(key, of(table)) +
+           "## the last\n" + probe_text({.low = 1, .high = 1}, example());
+  }
+  std::string applied_auto(std::string_view shipped) {
+    EngineConfig config = config_;
+    apply_probe({.folder = folder_.path(), .shipped = shipped}, config);
+    return config.kv_format;
+  }
+
+  EngineConfig config_;
+  TestFolder folder_;
+};
+
+TEST_F(ShippedProbeTest, IsWhatAutoTakes) {
+  EXPECT_EQ(applied_auto(shipped(key(kernels::Arithmetic::kInt8), "q8*3,k16v8")), "q8*3,k16v8");
+  const auto found = find_probe({.folder = folder_.path(), .shipped = shipped(kKey, "q8")}, kKey);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->probe, example()) << "the first of a key";
+  EXPECT_EQ(found->origin, KvProbeOrigin::kShipped);
+}
+
+TEST_F(ShippedProbeTest, OfAnotherFingerprintOrArithmeticIsNotTaken) {
+  EXPECT_EQ(applied_auto(shipped({.low = 3, .high = 4}, "q8*3,k16v8")), "auto");
+  EXPECT_EQ(applied_auto(shipped(key(kernels::Arithmetic::kF32), "q8*3,k16v8")), "auto");
+  EXPECT_EQ(applied_auto(""), "auto");
+}
+
+TEST_F(ShippedProbeTest, DamagedIsNotTaken) {
+  const std::string whole = shipped(key(kernels::Arithmetic::kInt8), "q8*3,k16v8");
+  std::string damaged = whole;
+  damaged.replace(damaged.find("q8*3"), 4, "q8*2");
+  EXPECT_EQ(applied_auto(damaged), "auto");
+  for (size_t n = whole.find("## this"); n < whole.find("## the last"); ++n) {
+    EXPECT_FALSE(find_probe({.folder = {}, .shipped = std::string_view(whole).substr(0, n)}, key(config_.arithmetic)));
+  }
+}
+
+TEST_F(ShippedProbeTest, YieldsToWhatWasProbedHere) {
+  const Hash128 own = key(kernels::Arithmetic::kInt8);
+  ASSERT_TRUE(write_probe(folder_.path(), own, of("k16v8*2,q8*2")));
+  EXPECT_EQ(applied_auto(shipped(own, "q8*3,k16v8")), "k16v8*2,q8*2");
+  EXPECT_EQ(find_probe({.folder = folder_.path(), .shipped = shipped(own, "q8")}, own)->origin,
+            KvProbeOrigin::kProbedHere);
 }
 
 TEST(KvProbeTest, KeysDifferByModelAndArithmetic) {

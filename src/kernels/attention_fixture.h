@@ -49,7 +49,7 @@ class Cache {
   const std::vector<float>& keys() const { return k_; }
   const std::vector<float>& values() const { return v_; }
 
-  // Of int4, the rotated row's.
+  // Of integers, the rotated row's.
   double k(int token, int dim) const { return element(layout_.layers[1].format.k, false, token, dim); }
   double v(int token, int dim) const { return element(layout_.layers[1].format.v, true, token, dim); }
 

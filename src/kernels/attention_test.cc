@@ -154,7 +154,7 @@ std::vector<double> attend_in_double(const Cache& cache, const Rows& rows, int r
   const int head_dim = args.kv.head_dim;
   const int first = args.window == 0 ? 0 : std::max(0, args.position[r] - args.window + 1);
   std::vector<double> q(rows.q.begin() + rows.offset[r], rows.q.begin() + rows.offset[r] + head_dim);
-  if (args.kv.layer.format.k == KvType::kInt4) rotate_in_double(q.data(), head_dim);
+  if (kv::is_scaled(args.kv.layer.format.k)) rotate_in_double(q.data(), head_dim);
   std::vector<double> score;
   for (int t = first; t <= args.position[r]; ++t) {
     double dot = 0.0;
@@ -171,7 +171,7 @@ std::vector<double> attend_in_double(const Cache& cache, const Rows& rows, int r
     for (int d = 0; d < head_dim; ++d) out[d] += p * cache.v(t, d);
   }
   for (double& x : out) x /= sum;
-  if (args.kv.layer.format.v == KvType::kInt4) rotate_in_double(out.data(), head_dim);
+  if (kv::is_scaled(args.kv.layer.format.v)) rotate_in_double(out.data(), head_dim);
   return out;
 }
 
@@ -204,7 +204,7 @@ TEST_P(AttentionTest, RefIsCloseToDouble) {
 template <typename Get>
 void AttentionTest::expect_scale_rule(KvType type, const float* x, Get get) const {
   std::vector<float> row(x, x + head_dim());
-  if (type == KvType::kInt4) rotate(row.data(), head_dim());
+  if (kv::is_scaled(type)) rotate(row.data(), head_dim());
   float amax = 0.0f;
   for (const float value : row) amax = std::max(amax, std::fabs(value));
   const float largest = type == KvType::kInt4 ? 15.0f : 127.0f;

@@ -21,7 +21,7 @@
 namespace pagoda::kernels {
 
 // Raised by any commit that changes a bit of any arithmetic: part of every key under which K and V are kept.
-inline constexpr uint32_t kNumericsRevision = 2;
+inline constexpr uint32_t kNumericsRevision = 3;
 
 // kAmx is kAvx512 with AMX-BF16 tiles.
 enum class Isa : uint8_t { kRef, kAvx2, kAvx512, kAmx };
@@ -168,7 +168,7 @@ struct KernelTable {
                                        std::byte* scratch);  // by Arithmetic
   // into[r] = merge(into[r], next[r]): one step of the left fold.  A next that saw nothing changes no bit of into, and the reverse.
   void (*attention_merge)(float* into, const float* next, int n_rows, int head_dim);
-  // out + row_offset[r] = O / l of partial[r], rotated back where V is int4.
+  // out + row_offset[r] = O / l of partial[r], rotated back (rotation.h) where V is integers.
   void (*attention_finish)(const AttentionArgs& args, const float* partial);
 
   // ---- logits ------------------------------------------------------------------------------------------------------------------

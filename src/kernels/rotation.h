@@ -1,4 +1,4 @@
-// The rotation of rows that are kept in 4 bits, one scalar at a time: it spreads a few large dims over all, so that one scale does for a
+// The rotation of rows that are kept as integers, one scalar at a time: it spreads a few large dims over all, so that one scale does for a
 // row (QuaRot, Ashkboos et al. 2024). q and K rotated have the same dot product; O over rotated V is rotated back, once.
 // A Walsh-Hadamard transform of each run of P dims, P the largest power of two in head_dim, times 1 / sqrt(P): symmetric and orthonormal,
 // hence its own inverse. Butterflies in order of their distance, so that every instruction set gives the same bits. Internal to kernels.

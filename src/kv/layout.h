@@ -7,9 +7,9 @@
 // K bf16  [head_dim/2][32 tokens][2]    K int8  [head_dim/4][32 tokens][4]     AMX and VNNI B operands: no horizontal sums
 // V bf16  [32 tokens/2][head_dim][2]    V int8  [32 tokens/4][head_dim][4]     the same of P.V, whose sum runs over tokens
 // K int4  [head_dim/8][32 tokens][4]    V int4  [32 tokens/4][groups of 32 dims][16][4]
-// scales  f16 [32 tokens], of integers: x = s * q, s = f16(amax / 127), q = round-half-even(x / s) clamped to +-127, 0 where s is 0
-//
-// int4 holds the rotated row (kernels/rotation.h) in a grid without zero: x = s * (2 u - 15), s = f16(amax / 15), u in [0, 16).
+// scales  f16 [32 tokens], of integers, which hold the rotated row (kernels/rotation.h), x:
+// int8: x = s * q, s = f16(amax / 127), q = round-half-even(x / s) clamped to +-127, 0 where s is 0
+// int4, a grid without zero: x = s * (2 u - 15), s = f16(amax / 15), u in [0, 16).
 // A byte is two dims of one token, so that slots share none: dim i of K in the low half, i + 4 in the high one; of V i and i + 16, the
 // high half of the last group unused where head_dim is an odd multiple of 16. One mask or shift of a register is an int8 operand.
 //
@@ -27,7 +27,7 @@
 namespace pagoda::kv {
 
 // Raised whenever the bytes of a block change meaning; part of every key that leaves the process.
-inline constexpr uint32_t kLayoutId = 3;
+inline constexpr uint32_t kLayoutId = 4;
 
 inline constexpr int kMaxHeadDim = 1024;
 

@@ -129,7 +129,7 @@ TEST(KvProbingTest, AProbeChoosesATableThatPasses) {
   engine::EngineConfig config = config_of("tiny-qwen2", kernels::Arithmetic::kInt8);
   config.step_tokens = 256;
   double last = 0;
-  const auto probe = probe_formats(config, [&](double done, std::string_view) {
+  const auto probe = probe_formats(config, std::nullopt, [&](double done, std::string_view) {
     EXPECT_GE(done, last - 1e-9);
     last = done;
   });
@@ -138,6 +138,17 @@ TEST(KvProbingTest, AProbeChoosesATableThatPasses) {
   EXPECT_TRUE(engine::passes(probe->find(probe->table)->distance));
   EXPECT_NE(probe->find("q8"), nullptr);
   EXPECT_GT(probe->n_tokens, 4000);
+}
+
+TEST(KvProbingTest, WhatF32FoundIsConfirmedNotMeasuredAgain) {
+  engine::EngineConfig config = config_of("tiny-qwen2", kernels::Arithmetic::kInt8);
+  config.step_tokens = 256;
+  const engine::KvProbe in_f32{.table = "k16v8", .verdicts = {{"k16v8", {.mean_kl = 0.00012}}}, .n_tokens = 77};
+  auto probe = probe_formats(config, in_f32, [](double, std::string_view) {});
+  ASSERT_TRUE(probe) << probe.error().to_string();
+  EXPECT_GT(probe->unix_s, 0);
+  probe->unix_s = 0;
+  EXPECT_EQ(*probe, in_f32);
 }
 
 }  // namespace

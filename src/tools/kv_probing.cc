@@ -41,6 +41,16 @@ class Prober {
  public:
   Prober(const engine::EngineConfig& config, const KvProgress& progress) : config_(config), progress_(progress) {}
 
+  // Else kNotFound.
+  Result<KvProbe> run_after(const KvProbe& in_f32) {
+    const std::string tables[] = {in_f32.table, "bf16"};
+    TRY_ASSIGN(const std::string table, confirmed(tables));
+    if (table != in_f32.table) return fail(ErrorCode::kNotFound, "{} does not hold here", in_f32.table);
+    probe_ = in_f32;
+    probe_.unix_s = unix_seconds();
+    return std::move(probe_);
+  }
+
   Result<KvProbe> run() {
     TRY(load(Arithmetic::kF32));
     TRY(measure_whole());
@@ -192,7 +202,12 @@ std::string table_without(std::span<const LayerCost> costs, size_t n_kept, int n
   return models::format_table(formats);
 }
 
-Result<KvProbe> probe_formats(const engine::EngineConfig& config, const KvProgress& progress) {
+Result<KvProbe> probe_formats(const engine::EngineConfig& config, const std::optional<KvProbe>& in_f32,
+                              const KvProgress& progress) {
+  if (in_f32 && config.arithmetic != Arithmetic::kF32) {
+    Result<KvProbe> probe = Prober(config, progress).run_after(*in_f32);
+    if (probe || probe.error().code != ErrorCode::kNotFound) return probe;
+  }
   return Prober(config, progress).run();
 }
 

@@ -6,14 +6,18 @@
 // Cost: minutes. Memory: the weights and up to kLanes caches of one window.
 #pragma once
 
+#include <optional>
+
 #include "engine/config.h"
 #include "engine/kv_probe.h"
 #include "tools/kv_compare.h"
 
 namespace pagoda::tools {
 
-// For config.arithmetic. Errors: as KvComparer's.
-Result<engine::KvProbe> probe_formats(const engine::EngineConfig& config, const KvProgress& progress);
+// For config.arithmetic. `in_f32`: what was found before in f32 arithmetic; where its table holds in config.arithmetic too, nothing is
+// measured again.   Errors: as KvComparer's.
+Result<engine::KvProbe> probe_formats(const engine::EngineConfig& config, const std::optional<engine::KvProbe>& in_f32,
+                                      const KvProgress& progress);
 
 // One layer's K or V, and what it costs to keep only that in int8.
 struct LayerCost {

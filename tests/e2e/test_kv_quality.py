@@ -61,9 +61,9 @@ def test_probe_is_kept_and_used(pagoda, qwen, ids, tmp_path):
         return pagoda.run(*arguments, env=env)
 
     before = json.loads(stdout_of(run("inspect", qwen, "--json")))["kv_format"]
-    assert before == {"auto": "k16v8", "arithmetic": before["arithmetic"], "probed": False, "formats": []}
+    assert before == {"auto": "k16v8", "arithmetic": before["arithmetic"], "probed": False, "shipped": False, "probe_file": None, "formats": []}
     after = json.loads(stdout_of(run("inspect", qwen, "--probe", "--json")))["kv_format"]
-    assert after["probed"] and after["auto"] in [f["format"] for f in after["formats"] if f["passes"]]
+    assert after["probed"] and not after["shipped"] and after["auto"] in [f["format"] for f in after["formats"] if f["passes"]]
     assert f"auto: {after['auto']} in" in stdout_of(run("inspect", qwen))
 
     done = run("eval", qwen, "--ids", ids, "-c", 1024, "-v")
@@ -73,9 +73,25 @@ def test_probe_is_kept_and_used(pagoda, qwen, ids, tmp_path):
     assert "(bf16)" in forced.stderr and "quality gate" not in forced.stderr
 
     (probe,) = (tmp_path / "cache/pagoda/kv-probes").iterdir()
+    assert after["probe_file"] == str(probe)
     text = probe.read_text()
     probe.write_text(text.replace("tokens 4", "tokens 5"))
     damaged = run("eval", qwen, "--ids", ids)
     assert damaged.returncode == 0 and "is damaged or of something else" in damaged.stderr
     probe.write_bytes(b"")
     assert not json.loads(stdout_of(run("inspect", qwen, "--json")))["kv_format"]["probed"]
+
+
+@pytest.mark.parametrize("arithmetic", ["int8", "bf16", "f32"])
+@pytest.mark.parametrize("name", ["smollm2", pytest.param("gemma3", marks=pytest.mark.full)])  # Qwen2.5's rule is inside the gate
+def test_recipes_ship_what_auto_takes(pagoda, real_model, ids, tmp_path, name, arithmetic):
+    """Fails where the block layout or the numerics revision has changed since: scripts/ship_kv_probes renews it."""
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}
+    options = (real_model(name), "--arithmetic", arithmetic)
+    formats = json.loads(stdout_of(pagoda.run("inspect", *options, "--json", env=env)))["kv_format"]
+    assert formats["shipped"], f"nothing is shipped for {name} in {arithmetic}"
+    (chosen,) = [f for f in formats["formats"] if f["format"] == formats["auto"]]
+    assert chosen["passes"]
+    assert "(shipped: probed on" in stdout_of(pagoda.run("inspect", *options, env=env))
+    done = pagoda.run("eval", *options, "--ids", ids, "-n", 2, "-v", env=env)
+    assert done.returncode == 0 and f"KV format auto: {formats['auto']} (shipped" in done.stderr

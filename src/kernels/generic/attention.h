@@ -309,7 +309,7 @@ inline void value_rows_of(const SpanWork& work, Range rows, float* partial) {
 template <Arithmetic kArithmetic>
 inline void attention_span(const AttentionArgs& args, int span, float* partial, std::byte* scratch) {
   SpanWork work(args, span, scratch);
-  if (kArithmetic == Arithmetic::kBf16 || args.kv.layer.format.k == kv::KvType::kInt4) {
+  if (kArithmetic == Arithmetic::kBf16 || kv::is_scaled(args.kv.layer.format.k)) {
     for (int r = 0; r < args.n_rows; ++r) work.q[r] = work.queries.q32 + r * args.kv.head_dim;
   }
   prepare_scales(work);

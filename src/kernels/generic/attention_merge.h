@@ -28,6 +28,6 @@ inline void attention_finish(const AttentionArgs& args, const float* partial) {
     float* out = args.out + args.row_offset[r];
     const F32 sum = splat(partial[1] == 0.0f ? 1.0f : partial[1]);
     for (int d = 0; d < args.kv.head_dim; d += kLanes) store(out + d, div(load(partial + kPartialHeader + d), sum));
-    if (args.kv.layer.format.v == kv::KvType::kInt4) rotate(out, args.kv.head_dim, out);
+    if (kv::is_scaled(args.kv.layer.format.v)) rotate(out, args.kv.head_dim, out);
   }
 }

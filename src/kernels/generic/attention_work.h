@@ -121,7 +121,7 @@ PAGODA_SIMD void quantize_query(const float* from, const AttentionArgs& args, co
 // A row's query in f32, rotated where K is.
 PAGODA_SIMD const float* query_of(const AttentionArgs& args, int row, float* rotated) {
   const float* from = args.q + args.row_offset[row];
-  if (args.kv.layer.format.k != kv::KvType::kInt4) return from;
+  if (!kv::is_scaled(args.kv.layer.format.k)) return from;
   rotate(from, args.kv.head_dim, rotated);
   return rotated;
 }

@@ -28,21 +28,19 @@ inline void write_v_int8(const float* v, int head_dim, std::byte* part, uint16_t
   }
 }
 
-// The rotated row's codes, and its scale.
-PAGODA_SIMD uint16_t quantize_rotated(const float* x, int head_dim, uint8_t* codes) {
-  float rotated[kv::kMaxHeadDim];
-  rotate(x, head_dim, rotated);
-  const uint16_t scale = kv_scale(largest_magnitude(rotated, head_dim), kInt4Max);
+// A row's codes, and its scale.
+PAGODA_SIMD uint16_t int4_codes(const float* x, int head_dim, uint8_t* codes) {
+  const uint16_t scale = kv_scale(largest_magnitude(x, head_dim), kInt4Max);
   const float s = tensor::f16_to_f32(scale);
   for (int d = 0; d < head_dim; d += kLanes) {
-    store_i8(codes + d, s == 0.0f ? splat_i32(0) : quantize_i4(load(rotated + d), splat(s)));
+    store_i8(codes + d, s == 0.0f ? splat_i32(0) : quantize_i4(load(x + d), splat(s)));
   }
   return scale;
 }
 
 inline void write_k_int4(const float* k, int head_dim, std::byte* part, uint16_t* scale, int slot) {
   uint8_t codes[kv::kMaxHeadDim];
-  *scale = quantize_rotated(k, head_dim, codes);
+  *scale = int4_codes(k, head_dim, codes);
   for (int d = 0; d < head_dim; d += 8) {
     uint32_t cell[2];
     __builtin_memcpy(cell, codes + d, sizeof(cell));
@@ -53,7 +51,7 @@ inline void write_k_int4(const float* k, int head_dim, std::byte* part, uint16_t
 
 inline void write_v_int4(const float* v, int head_dim, std::byte* part, uint16_t* scale, int slot) {
   uint8_t codes[kv::kMaxHeadDim + kLanes];
-  *scale = quantize_rotated(v, head_dim, codes);
+  *scale = int4_codes(v, head_dim, codes);
   store_i8(codes + head_dim, splat_i32(0));  // the last group's high halves, where it has none
   for (int d = 0; d < head_dim; d += 32) {
     std::byte* to = part + kv::v_index(kv::KvType::kInt4, head_dim, slot, d) / 2;
@@ -72,8 +70,19 @@ inline void write_v_bf16(const float* v, int head_dim, std::byte* part, int slot
   for (int d = 0; d < head_dim; ++d) to[kv::v_index(kv::KvType::kBf16, head_dim, slot, d)] = tensor::f32_to_bf16(v[d]);
 }
 
+// A row as integers hold it, rotated into `to`; as it is for bf16.
+PAGODA_SIMD const float* row_to_keep(kv::KvType type, const float* x, int head_dim, float* to) {
+  if (!kv::is_scaled(type)) return x;
+  rotate(x, head_dim, to);
+  return to;
+}
+
 inline void kv_write(const float* k, const float* v, int head_dim, const kv::LayerLayout& layer, std::byte* head,
                      int slot) {
+  float rotated_k[kv::kMaxHeadDim];
+  float rotated_v[kv::kMaxHeadDim];
+  k = row_to_keep(layer.format.k, k, head_dim, rotated_k);
+  v = row_to_keep(layer.format.v, v, head_dim, rotated_v);
   auto* k_scale = reinterpret_cast<uint16_t*>(head + layer.k_scales) + slot;
   auto* v_scale = reinterpret_cast<uint16_t*>(head + layer.v_scales) + slot;
   switch (layer.format.k) {

@@ -35,12 +35,10 @@ void write_int8(const float* x, int head_dim, std::byte* part, uint16_t* scale, 
 // Both halves of a byte are this token's: the low one is written first, and clears the high one.
 template <typename Index>
 void write_int4(const float* x, int head_dim, std::byte* part, uint16_t* scale, Index index) {
-  std::vector<float> row(x, x + head_dim);
-  rotate(row.data(), head_dim);
-  *scale = kv_scale(largest_magnitude(row.data(), head_dim), kInt4Max);
+  *scale = kv_scale(largest_magnitude(x, head_dim), kInt4Max);
   const float s = tensor::f16_to_f32(*scale);
   for (int i = 0; i < head_dim; ++i) {
-    const std::byte code{quantize_i4(row[static_cast<size_t>(i)], s)};
+    const std::byte code{quantize_i4(x[i], s)};
     std::byte& at = part[index(i) / 2];
     at = index(i) % 2 == 0 ? code : at | code << 4;
   }
@@ -54,13 +52,16 @@ void write_bf16(const float* x, int head_dim, std::byte* part, Index index) {
 
 template <typename Index>
 void write_part(KvType type, const float* x, int head_dim, std::byte* part, uint16_t* scale, Index index) {
+  if (type == KvType::kBf16) return write_bf16(x, head_dim, part, index);
+  std::vector<float> row(x, x + head_dim);
+  rotate(row.data(), head_dim);
   switch (type) {
     case KvType::kBf16:
-      return write_bf16(x, head_dim, part, index);
+      return;
     case KvType::kInt8:
-      return write_int8(x, head_dim, part, scale, index);
+      return write_int8(row.data(), head_dim, part, scale, index);
     case KvType::kInt4:
-      return write_int4(x, head_dim, part, scale, index);
+      return write_int4(row.data(), head_dim, part, scale, index);
   }
 }
 
@@ -78,7 +79,7 @@ int integer_at(KvType type, const std::byte* part, size_t index) {
   return 2 * (index % 2 == 0 ? both & 15 : both >> 4) - 15;
 }
 
-// One token of the view, in elements (rotated ones of int4) and scales; a bf16 part has scale 1.
+// One token of the view, in elements (integers of the rotated row) and scales; a bf16 part has scale 1.
 struct Token {
   const kv::KvView& view;
   int block;
@@ -118,7 +119,7 @@ class CellSum {
 };
 constexpr int kCell = 32;  // products
 
-// A query as q.K takes it: rotated over int4 K, then int8 per head row (int8 arithmetic over integer K), bf16 in bf16 arithmetic, else f32.
+// A query as q.K takes it: rotated over integer K, then int8 per head row (int8 arithmetic over integer K), bf16 in bf16 arithmetic, else f32.
 struct Query {
   std::vector<float> q;
   bool is_int8;
@@ -131,7 +132,7 @@ struct Query {
         is_int8(arithmetic == Arithmetic::kInt8 && kv::is_scaled(args.kv.layer.format.k)),
         is_bf16(arithmetic == Arithmetic::kBf16),
         amount(args.scale) {
-    if (args.kv.layer.format.k == KvType::kInt4) rotate(q.data(), args.kv.head_dim);
+    if (kv::is_scaled(args.kv.layer.format.k)) rotate(q.data(), args.kv.head_dim);
     if (!is_int8) return;
     own_scale = largest_magnitude(q.data(), args.kv.head_dim) / 127.0f;
     amount = own_scale * args.scale;
@@ -261,13 +262,13 @@ void attention_merge(float* into, const float* next, int n_rows, int head_dim) {
   }
 }
 
-// A row that saw nothing gets zeros. O over int4 V is rotated back.
+// A row that saw nothing gets zeros. O over integer V is rotated back.
 void attention_finish(const AttentionArgs& args, const float* partial) {
   for (int r = 0; r < args.n_rows; ++r, partial += partial_floats(args.kv.head_dim)) {
     float* out = args.out + args.row_offset[r];
     const float sum = partial[1] == 0.0f ? 1.0f : partial[1];
     for (int d = 0; d < args.kv.head_dim; ++d) out[d] = partial[kPartialHeader + d] / sum;
-    if (args.kv.layer.format.v == KvType::kInt4) rotate(out, args.kv.head_dim);
+    if (kv::is_scaled(args.kv.layer.format.v)) rotate(out, args.kv.head_dim);
   }
 }
 
