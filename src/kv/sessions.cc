@@ -67,20 +67,32 @@ Sessions::Session* Sessions::find(SessionId id) {
 
 uint64_t Sessions::table_bytes() const { return stats_.table_bytes + table_.size() * kRowBytes + sinking_bytes_; }
 
-// Ends the oldest idle ones until `grown`, or a new session if it is null, may have so many tokens. False: the others are pinned or running.
+// Ends the oldest idle ones until `grown`, or a new session if it is null, may have so many tokens. False, and nothing ended: the others
+// are pinned or running.
 bool Sessions::make_table_room(const Session* grown, size_t n_tokens) {
+  std::vector<Session*> going;
+  if (!find_table_room(grown, n_tokens, going)) return false;
+  for (Session* oldest : going) {
+    ++stats_.displaced;
+    end(*oldest);
+  }
+  return true;
+}
+
+// Which ones would have to go.
+bool Sessions::find_table_room(const Session* grown, size_t n_tokens, std::vector<Session*>& going) const {
   const uint64_t own_bytes = grown == nullptr ? 0 : kRowBytes + grown->token_ids->size() * sizeof(TokenId);
   const uint64_t new_bytes = kRowBytes + n_tokens * sizeof(TokenId);
   const uint64_t most_bytes = most_held_bytes(config_);
   if (new_bytes > most_bytes) return false;
-  const auto fits = [&] { return table_bytes() - sinking_bytes_ - own_bytes + new_bytes <= most_bytes; };
-  for (auto at = by_use_.begin(); at != by_use_.end() && !fits();) {
-    Session* oldest = find((at++)->second);
+  uint64_t bytes = table_bytes() - sinking_bytes_ - own_bytes + new_bytes;
+  for (auto at = by_use_.begin(); at != by_use_.end() && bytes > most_bytes; ++at) {
+    Session* oldest = by_id_.at(at->second);
     if (oldest == grown) continue;
-    ++stats_.displaced;
-    end(*oldest);
+    bytes -= kRowBytes + oldest->token_ids->size() * sizeof(TokenId);
+    going.push_back(oldest);
   }
-  return fits();
+  return bytes <= most_bytes;
 }
 
 // A new one that is to have so many tokens. Null where every session there is room for is pinned or running.
@@ -154,6 +166,13 @@ void Sessions::leave(SessionId id) {
   CHECK(session->n_running > 0);
   --session->n_running;
   touch(*session);
+  save(*session);
+}
+
+// Whether a turn of these tokens takes the place of what the session holds: a beginning of that, or less than a block, leaves nothing new.
+bool Sessions::is_news(const Session& session, ModelId model, std::span<const TokenId> token_ids) const {
+  if (token_ids.size() < kBlockTokens) return false;
+  return session.model != model || !begins_with(*session.token_ids, token_ids);
 }
 
 void Sessions::take(SessionTurn turn) {
@@ -161,7 +180,7 @@ void Sessions::take(SessionTurn turn) {
   if (session == nullptr) return;
   CHECK(turn.path.size() == turn.token_ids.size() / kBlockTokens);
   touch(*session);
-  if (session->model == turn.model && begins_with(*session->token_ids, turn.token_ids)) {
+  if (!is_news(*session, turn.model, turn.token_ids)) {
     hold_again(*session);
   } else if (make_table_room(session, turn.token_ids.size())) {
     drop(*session);
@@ -174,8 +193,16 @@ void Sessions::take(SessionTurn turn) {
   if (turn.end == LeaseEnd::kPause) return;
   ++session->n_turns;
   ++stats_.turns;
-  save(*session);
   if (turn.copies == TierCopies::kSome) sink(*session);
+}
+
+size_t Sessions::tokens_after(SessionId id, ModelId model, std::span<const TokenId> token_ids) const {
+  const auto at = by_id_.find(id);
+  if (at == by_id_.end()) return 0;
+  const Session& session = *at->second;
+  std::vector<Session*> going;
+  const bool takes = is_news(session, model, token_ids) && find_table_room(&session, token_ids.size(), going);
+  return takes ? token_ids.size() : session.token_ids->size();
 }
 
 Status Sessions::create(const SessionKey& key, std::optional<int64_t> ttl_us) {
@@ -210,7 +237,7 @@ Status Sessions::pin(const SessionKey& key, Pin pin) {
   if (session == nullptr) return unknown(key);
   if (session->is_pinned == (pin == Pin::kOn)) return {};
   if (pin == Pin::kOn) {
-    const uint64_t bytes = bytes_to_pin(*session), pinned = config_.index->stats().pinned_bytes;
+    const uint64_t bytes = bytes_to_pin(*session), pinned = config_.index->stats().pin_bytes;
     if (pinned + bytes > pin_limit_bytes()) {
       return fail(ErrorCode::kConflict, "pinning {} takes {} bytes; {} of at most {} (half of --kv-memory) are pinned",
                   key.name, bytes, pinned, pin_limit_bytes());
@@ -317,19 +344,32 @@ size_t Sessions::first_window(const Session& session) const {
   return first;
 }
 
-// `path`: of its tokens' whole blocks, as far as they are there. A pinned session pins as many as the limit lets it.
+// `path`: of its tokens' whole blocks, as far as they are there.
 void Sessions::hold(Session& session, std::span<const NodeId> path) {
   CHECK(session.hold.n_blocks == 0);
   if (path.empty()) return;
-  PathHold hold{.n_blocks = path.size(), .first_window = first_window(session)};
-  uint64_t bytes = config_.index->stats().pinned_bytes;
-  for (; session.is_pinned && hold.n_pinned < path.size(); ++hold.n_pinned) {
-    const NodeId id = path[hold.n_pinned];
-    if (config_.index->rank(id) != HoldRank::kPinned) bytes += config_.index->node_bytes(id);
-    if (bytes > pin_limit_bytes()) break;
+  session.hold = {.n_blocks = path.size(), .first_window = first_window(session)};
+  limit_pins(path, session.is_pinned ? path.size() : 0, session.hold);
+  config_.index->hold_path(path, session.hold);
+}
+
+// Pins as many of `n_wanted` as the limit lets it. Nor may a window that others' pins would cover pass it: such windows are not held.
+void Sessions::limit_pins(std::span<const NodeId> path, size_t n_wanted, PathHold& hold) const {
+  const uint64_t limit_bytes = pin_limit_bytes();
+  uint64_t bytes = config_.index->stats().pin_bytes;
+  for (size_t b = n_wanted > 0 ? 0 : hold.first_window; b < path.size(); ++b) {
+    hold.n_pinned = std::min(n_wanted, b + 1);
+    uint64_t growth = config_.index->pin_growth(path[b], hold, b);
+    if (bytes + growth > limit_bytes && hold.n_pinned > b) {
+      n_wanted = hold.n_pinned = b;
+      growth = config_.index->pin_growth(path[b], hold, b);
+    }
+    if (bytes + growth > limit_bytes) {
+      hold.first_window = b + 1;
+      growth = 0;
+    }
+    bytes += growth;
   }
-  config_.index->hold_path(path, hold);
-  session.hold = hold;
 }
 
 void Sessions::drop(Session& session) {
@@ -348,10 +388,10 @@ void Sessions::hold_again(Session& session) {
 uint64_t Sessions::bytes_to_pin(const Session& session) const {
   path_.clear();
   config_.index->find_path(root_of(session), *session.token_ids, path_);
+  if (path_.empty()) return 0;
+  const PathHold hold{.n_blocks = path_.size(), .n_pinned = path_.size(), .first_window = first_window(session)};
   uint64_t bytes = 0;
-  for (const NodeId id : path_) {
-    if (config_.index->rank(id) != HoldRank::kPinned) bytes += config_.index->node_bytes(id);
-  }
+  for (size_t b = 0; b < path_.size(); ++b) bytes += config_.index->pin_growth(path_[b], hold, b);
   return bytes;
 }
 
