@@ -212,6 +212,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     }
     active->record.queued_us = clock_.now_us();
     active->session = desk_.enter(active->request);
+    active->held_tokens = desk_.held_after(active->session, {});
     std::vector<sched::SeqId> submitted;
     for (int choice = 0; choice < active->request.n_choices; ++choice) {
       sched::SequenceSpec spec;
@@ -282,6 +283,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       record.first_token_us = clock_.now_us();
     const sched::StepOutcome outcome = generation.read(rows, results, sampler_);
     if (const auto reason = generation.finished()) {
+      say_finished(rows.seq, generation);
       runner_->scheduler().finish(rows.seq, sched_reason(*reason));
       end_generation(rows.seq, *reason);
     } else if (outcome.kind == sched::StepOutcome::Kind::kSampled && generation.fills_context()) {
@@ -308,8 +310,20 @@ class EngineImpl final : public Engine, private LogitsReader {
       const auto at = generations_.find(ended.seq);
       if (at == generations_.end()) continue;
       at->second->end(FinishReason::kLength);
+      say_finished(ended.seq, *at->second);
       end_generation(ended.seq, FinishReason::kLength);
     }
+  }
+
+  // Of several choices the session takes the first one's list: all of it that is computed, without the token that was sampled last.
+  void say_finished(sched::SeqId seq, Generation& generation) {
+    ActiveRequest& active = generation.active();
+    if (generation.choice() == 0) {
+      const sched::Sequence* known = runner_->scheduler().find(seq);
+      active.held_tokens =
+          desk_.held_after(active.session, known != nullptr ? known->tokens() : std::span<const TokenId>());
+    }
+    generation.say_finished();
   }
 
   void end_generation(sched::SeqId seq, FinishReason reason) {

@@ -159,6 +159,27 @@ TEST_F(EngineTest, SessionsHoldWhatRequestsLeave) {
   EXPECT_TRUE(ask_session(*engine, ask));
 }
 
+TEST_F(EngineTest, AReportSaysWhatTheSessionHoldsNotWhatTheTurnHad) {
+  const auto engine = make();
+  const auto held_after = [&](Request request) {
+    request.session_id = "chat";
+    Client client(*engine, request);
+    client.wait(request.n_choices);
+    EXPECT_FALSE(client.failed);
+    if (!client.finished[0].cache || !client.finished[0].cache->session) return -1;
+    return client.finished[request.n_choices - 1].cache->session->held_tokens;
+  };
+  EXPECT_EQ(held_after(request_of(2, 10, 5)), 0);
+  EXPECT_EQ(held_after(request_of(1, 100, 10)), 96);
+  EXPECT_EQ(held_after(request_of(2, 10, 5)), 96) << "a turn shorter than a block";
+  EXPECT_EQ(held_after(request_of(1, 50, 0)), 96) << "a beginning of what is held";
+  EXPECT_EQ(held_after(request_of(3, 64, 0)), 64) << "nothing is sampled: the prompt's last token is computed";
+  EXPECT_EQ(held_after(request_of(3, 64, 1)), 64) << "the token that was sampled is not computed";
+  Request two = request_of(4, 40, 30);
+  two.n_choices = 2;
+  EXPECT_EQ(held_after(two), 64) << "of several choices the first one's";
+}
+
 TEST_F(EngineTest, ASessionOfACancelledRequestIsLeft) {
   const auto engine = make();
   Request request = request_of(1, 100, 1000);
