@@ -178,7 +178,8 @@ Status PrefixIndex::check_held_bytes() const {
       pinned += rank == HoldRank::kPinned ? pool_.block_bytes(owner.spec.groups[g].size_class) : 0;
     }
   });
-  if (held == stats_.held_bytes && pinned == stats_.pinned_bytes && pins == stats_.pin_bytes && pinned <= pins) return {};
+  if (held == stats_.held_bytes && pinned == stats_.pinned_bytes && pins == stats_.pin_bytes && pinned <= pins)
+    return {};
   return fail(ErrorCode::kInternal, "{} bytes held, {} pinned of {}, counted {}, {} and {}", held, pinned, pins,
               stats_.held_bytes, stats_.pinned_bytes, stats_.pin_bytes);
 }

@@ -52,7 +52,7 @@ struct PrefixStats {
   uint64_t evicted_held = 0;        // of all of these, blocks that a session held
   uint64_t held_bytes = 0;          // now, of blocks that sessions hold, in use or not
   uint64_t pinned_bytes = 0;        // of those, pinned
-  uint64_t pin_bytes = 0;           // what these may come to: pinned windows count whether their blocks are there or not
+  uint64_t pin_bytes = 0;  // what these may come to: pinned windows count whether their blocks are there or not
 };
 
 // What goes first is of the lowest rank.

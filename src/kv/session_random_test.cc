@@ -165,7 +165,8 @@ class Server {
   SessionKey some_key() { return {{{draw(2), 0}}, some_name()}; }
 
   void start() {
-    w_ = std::make_unique<TieredWorld>(n_extents_, objects_, models_, FakeTier::Index::kKept, TieringConfig{}, &folder_);
+    w_ =
+        std::make_unique<TieredWorld>(n_extents_, objects_, models_, FakeTier::Index::kKept, TieringConfig{}, &folder_);
     w_->clock.advance_us(now_us_);
     transfer_.emplace(SessionTransfer::Memory{w_->pool, w_->index, w_->io, *w_->sessions, w_->tiering.get()}, kSecret,
                       3 * 256 * models_[0].size());
@@ -327,8 +328,9 @@ class Server {
     const bool is_new = at == known_.end();
     const bool is_damaged = draw(15) == 0;
     if (is_damaged) bytes[draw(static_cast<unsigned>(bytes.size()))] ^= std::byte{4};
-    const bool is_foreign = !is_new && (at->second.tokens.size() > tokens.size() ||
-                                        !std::equal(at->second.tokens.begin(), at->second.tokens.end(), tokens.begin()));
+    const bool is_foreign =
+        !is_new && (at->second.tokens.size() > tokens.size() ||
+                    !std::equal(at->second.tokens.begin(), at->second.tokens.end(), tokens.begin()));
     const Status status = transfer_->import_part(key, ModelId(0), bytes, kIdentity);
     w_->poll();
     if (is_damaged || is_foreign) {
