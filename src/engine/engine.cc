@@ -386,6 +386,15 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::thread thread_;
 };
 
+// Whoever exported it may have held more of the context than is served here.
+size_t most_part_bytes(const StepRunner& runner) {
+  if (runner.sessions() == nullptr) return 0;
+  std::vector<size_t> block_bytes;
+  for (const models::AttentionGroup& group : runner.model().groups()) block_bytes.push_back(group.layout.block_bytes);
+  const int n_tokens = std::max(runner.context_tokens(), runner.model().config().context_length);
+  return kv::SessionTransfer::most_part_bytes(block_bytes, static_cast<size_t>(n_tokens));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
@@ -398,6 +407,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
   TRY_ASSIGN(ServedModel served, ServedModel::make(gguf, config));
   served.info.architecture = to_string(runner->model().config().architecture);
   served.info.context_tokens = runner->context_tokens();
+  served.info.session_part_bytes = most_part_bytes(*runner);
   // The file's vocabulary and embedding may differ in length; only ids that both know are safe.
   served.info.vocab_size = std::min(served.info.vocab_size, runner->model().config().vocab_size);
   std::erase_if(served.end_tokens, [&](TokenId token) { return token.value >= served.info.vocab_size; });
