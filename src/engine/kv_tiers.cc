@@ -39,6 +39,13 @@ Status check_disk_bytes(uint64_t disk_bytes, std::span<const models::AttentionGr
                     "--kv-disk-size"});
 }
 
+// For blocks of sliding windows: a quarter, as in RAM, beside layers that see everything. What other models left in the folder goes first.
+uint64_t replay_budget(uint64_t disk_bytes, std::span<const models::AttentionGroup> groups) {
+  const auto n_windows = std::ranges::count_if(groups, [](const auto& group) { return group.window > 0; });
+  if (n_windows == 0) return 0;
+  return static_cast<size_t>(n_windows) == groups.size() ? disk_bytes : disk_bytes / 4;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<KvTiers>> KvTiers::open(const TierConfig& config, Limits limits, const Memory& memory,
@@ -55,6 +62,7 @@ Result<std::unique_ptr<KvTiers>> KvTiers::open(const TierConfig& config, Limits 
     kv::DiskTierConfig disk{.dir = config.disk_dir.string(), .write_bytes_per_s = config.disk_write_bytes_per_s};
     TRY_ASSIGN(disk.budget_bytes, disk_budget(config, limits.most_disk_bytes));
     TRY(check_disk_bytes(disk.budget_bytes, limits.groups));
+    disk.replay_budget_bytes = replay_budget(disk.budget_bytes, limits.groups);
     TRY_ASSIGN(auto store, named("--kv-disk", kv::DiskTier::open(std::move(disk), tiering.io(), tiers->wake_)));
     const kv::TierStats stats = store->stats();
     LOG_INFO("KV disk tier: {} holds {} blocks, {:.1f} of {:.1f} MiB, by {}", config.disk_dir.string(), stats.objects,

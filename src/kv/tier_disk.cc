@@ -184,6 +184,7 @@ TierStats DiskTier::stats() const {
   const TierCatalogue& catalogue = state_->catalogue;
   stats.budget_bytes = catalogue.budget_bytes();
   stats.used_bytes = catalogue.used_bytes();
+  stats.replay_bytes = catalogue.replay_bytes();
   stats.objects = catalogue.n_objects();
   stats.reclaimed_segments = catalogue.reclaimed_segments();
   stats.reclaimed_objects = catalogue.reclaimed_objects();
