@@ -110,6 +110,8 @@ std::string options_markdown();
 // The options as the engine wants them: the model found, names parsed, files read, sizes in bytes.
 // Errors: what is wrong with an option has its name, with dashes, as Error::where.
 Result<engine::EngineConfig> engine_config(const Options& options);
+// The same with KV format "auto" as it was probed: for what makes no Engine, which looks itself.
+Result<engine::EngineConfig> probed_config(const Options& options);
 // The same without a model to find.
 Result<engine::EngineConfig> compute_config(const Options& options);
 

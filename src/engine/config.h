@@ -50,7 +50,8 @@ struct EngineConfig {
   std::string chat_template;  // overrides the file's; empty: the file's own
   kernels::Isa isa = kernels::Isa::kRef;
   kernels::Arithmetic arithmetic = kernels::Arithmetic::kInt8;
-  std::string kv_format = "auto";  // auto | bf16 | k16v8 | q8 | k16v4 | k8v4 | q4
+  std::string kv_format = "auto";      // models/kv_plan.h
+  std::filesystem::path probe_folder;  // where Engine::create finds what "auto" is (kv_probe.h); empty: the static rule
   KvReuse kv_reuse = KvReuse::kOn;
   PrefixCache prefix_cache = PrefixCache::kOn;  // without effect where kv_reuse is off
   Explain explain = Explain::kOn;

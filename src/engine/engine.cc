@@ -14,6 +14,7 @@
 #include "base/overloaded.h"
 #include "engine/generation.h"
 #include "engine/intake.h"
+#include "engine/kv_probe.h"
 #include "engine/mailbox.h"
 #include "engine/memory_room.h"
 #include "engine/secret.h"
@@ -397,14 +398,16 @@ size_t most_part_bytes(const StepRunner& runner) {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& asked) {
   static const SteadyClock kClock;
-  if (memory_limit(config)) bound_malloc();
+  if (memory_limit(asked)) bound_malloc();
+  TRY_ASSIGN(const StepRunner::ModelFile file, StepRunner::open(asked));
+  EngineConfig config = asked;
+  apply_probe(config.probe_folder, file.gguf, config);
   const auto wake = std::make_shared<WakeEvent>();
-  TRY_ASSIGN(std::unique_ptr<StepRunner> runner, StepRunner::create(config, kClock, [wake] { wake->signal(); }));
+  TRY_ASSIGN(std::unique_ptr<StepRunner> runner, StepRunner::create(file, config, kClock, [wake] { wake->signal(); }));
   TRY_ASSIGN(const Secret secret, secret_of(config));
-  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
-  TRY_ASSIGN(ServedModel served, ServedModel::make(gguf, config));
+  TRY_ASSIGN(ServedModel served, ServedModel::make(file.gguf, config));
   served.info.architecture = to_string(runner->model().config().architecture);
   served.info.context_tokens = runner->context_tokens();
   served.info.session_part_bytes = most_part_bytes(*runner);

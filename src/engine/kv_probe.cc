@@ -147,16 +147,14 @@ std::optional<KvProbe> read_probe(const std::filesystem::path& folder, const Has
   return probe;
 }
 
-void apply_probe(const std::filesystem::path& folder, EngineConfig& config) {
+void apply_probe(const std::filesystem::path& folder, const weights::Gguf& gguf, EngineConfig& config) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) return;
-  const auto gguf = weights::Gguf::open(config.model_path);
-  if (!gguf) return;  // loading says why
-  const auto model = weights::read_model_config(*gguf);
-  const auto key = probe_key(*gguf, config.arithmetic);
-  if (!model || !key) return;
+  const auto model = weights::read_model_config(gguf);
+  const auto key = probe_key(gguf, config.arithmetic);
+  if (!model || !key) return;  // loading says why
   const std::optional<KvProbe> probe = read_probe(folder, *key);
-  if (!probe || !is_of_model(probe->table, *gguf, *model)) return;
+  if (!probe || !is_of_model(probe->table, gguf, *model)) return;
   if (config.kv_format == "auto") return apply_to_auto(*probe, config);
   const KvVerdict* verdict = probe->find(config.kv_format);
   if (verdict == nullptr || passes(verdict->distance)) return;

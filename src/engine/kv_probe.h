@@ -67,7 +67,7 @@ std::string probe_text(const Hash128& key, const KvProbe& probe);
 std::optional<KvProbe> parse_probe(std::string_view text, const Hash128& key);
 
 // Makes config.kv_format what is probed: "auto" becomes the table, if there is one and it passes the gate; a format that failed is warned
-// about. Without a probe, or a model that can be read, nothing changes.
-void apply_probe(const std::filesystem::path& folder, EngineConfig& config);
+// about. Without a probe nothing changes.
+void apply_probe(const std::filesystem::path& folder, const weights::Gguf& gguf, EngineConfig& config);
 
 }  // namespace pagoda::engine

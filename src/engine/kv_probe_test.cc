@@ -76,7 +76,7 @@ std::string applied(const KvProbe& probe, const std::string& asked,
   EXPECT_TRUE(key);
   EXPECT_TRUE(write_probe(folder.path(), *key, probe));
   config.arithmetic = arithmetic;
-  apply_probe(folder.path(), config);
+  apply_probe(folder.path(), *gguf, config);
   return config.kv_format;
 }
 
