@@ -74,6 +74,11 @@ DiskTier::~DiskTier() {
   for (std::thread& worker : workers_) worker.join();
 }
 
+Status DiskTier::check_dir(const std::string& dir) {
+  TRY(TierDir::open(dir));
+  return {};
+}
+
 Status DiskTier::clear_dir(const std::string& dir) {
   TRY_ASSIGN(const TierDir locked, TierDir::open(dir));
   return locked.clear();

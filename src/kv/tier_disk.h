@@ -48,6 +48,8 @@ class DiskTier final : public TierStore {
   // `io` and `wake` must outlive the tier.
   static Result<std::unique_ptr<DiskTier>> open(DiskTierConfig config, BlockIo& io, std::function<void()> wake);
   ~DiskTier() override;
+  // Makes the folder if it is not there, and says why it cannot be used.
+  static Status check_dir(const std::string& dir);
   // Empties a folder that no process uses.
   static Status clear_dir(const std::string& dir);
 
