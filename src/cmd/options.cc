@@ -172,6 +172,10 @@ const std::vector<OptionSpec>& option_table() {
       {"--prefix-cache", kServes | kRuns | kBenches,
        "off: requests share no cached prefixes, and none outlives its request",
        choice(&Options::prefix_cache, {"on", "off"})},
+      {"--kv-probe", kServes,
+       "idle: where --kv-format auto has not been probed, measure in idle times which formats the model bears, for the "
+       "next start; off: on machines whose idle time is somebody else's",
+       choice(&Options::kv_probe, {"idle", "off"})},
       {"--kv-disk", kServes | kRuns,
        "Folder where cached prefixes are kept as well, so that they outlive their memory and this process",
        value(&Options::kv_disk, "DIR")},

@@ -31,6 +31,7 @@ struct Options {
   std::string kv_memory = "auto";
   std::string kv_cache = "on";
   std::string prefix_cache = "on";
+  std::string kv_probe = "idle";
   std::string kv_disk;  // folder
   std::string kv_disk_size = "auto";
   std::string kv_disk_write_rate;  // bytes per second; empty: no limit

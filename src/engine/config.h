@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/idle_work.h"
 #include "engine/request.h"
 #include "kernels/kernels.h"
 
@@ -65,6 +66,7 @@ struct EngineConfig {
   int chunk_tokens = 0;                     // rows of one prefill chunk at most; 0: what the step has left
   int max_queued = 512;                     // waiting requests; more are refused as overloaded
   ContextPolicy context_policy{};           // of requests that name none
+  IdleConfig idle{};                        // of an Engine
 };
 
 inline bool has_prefixes(const EngineConfig& config) {

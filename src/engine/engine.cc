@@ -72,6 +72,8 @@ class EngineImpl final : public Engine, private LogitsReader {
         secret_(secret),
         desk_(*runner_, clock_, secret_, [wake] { wake->signal(); }),
         mailbox_(wake),
+        idle_(config.idle),
+        busy_us_(clock_.now_us()),
         intake_(std::make_unique<Intake>(
             served_, kIntakeWorkers, static_cast<size_t>(config.max_queued),
             [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
@@ -189,7 +191,8 @@ class EngineImpl final : public Engine, private LogitsReader {
       const bool stepped = runner_->step(*this);
       end_planned();
       if (stepped) records_.steps.push(runner_->record());
-      if (stepped || answers || !messages.empty() || runner_->prepare()) continue;
+      if (stepped) busy_us_ = clock_.now_us();
+      if (stepped || answers || !messages.empty() || runner_->prepare() || work_idly()) continue;
       mailbox_.wait(timeout_us());
     }
     for (const auto& [seq, generation] : generations_) runner_->scheduler().cancel(seq);
@@ -198,10 +201,22 @@ class EngineImpl final : public Engine, private LogitsReader {
     while (runner_->is_storing() && clock_.now_us() < end_us) mailbox_.wait(end_us - clock_.now_us());
   }
 
+  // False: there is no work for idle times, or not now.
+  bool work_idly() {
+    if (!idle_.make || clock_.now_us() < busy_us_ + idle_.after_us || !runner_->scheduler().idle()) return false;
+    if (idle_work_ == nullptr) idle_work_ = idle_.make(*runner_);
+    if (idle_work_ != nullptr && idle_work_->do_piece()) return true;
+    idle_work_.reset();
+    idle_.make = nullptr;
+    return false;
+  }
+
   // How long there is nothing to do, unless something comes.
   std::optional<int64_t> timeout_us() const {
     std::optional<int64_t> next_us = runner_->scheduler().wake_us();
     if (const auto other = desk_.next_us()) next_us = std::min(next_us.value_or(*other), *other);
+    if (const int64_t idle_us = busy_us_ + idle_.after_us; idle_.make && runner_->scheduler().idle())
+      next_us = std::min(next_us.value_or(idle_us), idle_us);
     if (next_us) return std::max<int64_t>(0, *next_us - clock_.now_us());
     return std::nullopt;
   }
@@ -382,6 +397,9 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::unordered_map<sched::SeqId, std::unique_ptr<Generation>> generations_;
   std::deque<std::function<void()>> asked_;
   uint64_t next_seq_ = 1;
+  IdleConfig idle_;
+  int64_t busy_us_ = 0;                  // when it last computed something
+  std::unique_ptr<IdleWork> idle_work_;  // null: not begun, or done
 
   std::unique_ptr<Intake> intake_;  // after all that its callbacks use
   std::thread thread_;

@@ -85,7 +85,7 @@ class StepRunner {
   // How K and V are stored: this, and not the model's own, where it was made beside another.
   std::span<const models::AttentionGroup> groups() const { return groups_; }
   size_t kv_bytes_per_token() const;
-  ThreadPool& threads() { return *threads_; }
+  ThreadPool& threads() const { return *threads_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
   const MemoryFit& fit() const { return fit_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
