@@ -32,6 +32,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::create(const ModelFile& file, co
   std::unique_ptr<StepRunner> runner(new StepRunner(clock, std::move(wake)));
   TRY(runner->load(file, config));
   TRY(runner->make_cache(config));
+  runner->say_sizes();
   return runner;
 }
 
@@ -123,13 +124,16 @@ Status StepRunner::make_cache(const EngineConfig& config) {
                                           *kernels_, config.arithmetic, limits));
   scheduler_ = std::make_unique<sched::Scheduler>(fit_.schedule, clock_, policy_);
   scheduler_->add_model(*cache_);
+  return {};
+}
+
+void StepRunner::say_sizes() const {
   LOG_INFO("KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})",
-           static_cast<double>(fit_.kv_bytes) / kMiB, context_tokens_, trained,
+           static_cast<double>(fit_.kv_bytes) / kMiB, context_tokens_, model_->config().context_length,
            context_tokens_ < fit_.wanted_tokens ? " (what the memory holds)" : "", kv_bytes_per_token(),
            models::format_table(groups_));
   LOG_INFO("{}", fit_.statement());
   if (fit_.limit) LOG_INFO("{}", fit_.choice());
-  return {};
 }
 
 Error StepRunner::too_little_kv() const {
