@@ -150,7 +150,9 @@ TEST_F(DiskTierParts, EitherMayUseWhatTheOtherDoesNot) {
   put(0, 1000, TierUse::kContext);
   EXPECT_GT(n_there(0, 1000, TierUse::kContext), 140u);
   EXPECT_GE(n_there(0, 1000, TierUse::kReplay), 40u);
-  w_.caller.store->clear(w_.caller.next_ticket());
+  const TicketId cleared = w_.caller.next_ticket();
+  ASSERT_TRUE(w_.tier->clear(cleared));
+  ASSERT_EQ(w_.caller.wait(cleared).outcome, TierOutcome::kDone);  // the files are gone, and count no more
   put(2000, 1000, TierUse::kContext);
   EXPECT_GT(n_there(2000, 1000, TierUse::kContext), 180u);
 }
