@@ -83,7 +83,7 @@ class Server:
     def __init__(self, pagoda, model, *options, log_path):
         self.port, self.log_path = free_port(), Path(log_path)
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [pagoda.binary, "serve", model, "--host", "127.0.0.1", "--port", self.port, *options]
+        command = [pagoda.binary, "serve", model, "--host", "127.0.0.1", "--port", self.port, "--kv-probe", "off", *options]
         self.log = open(self.log_path, "w")
         self.process = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT

@@ -60,7 +60,7 @@ Result<tools::BenchPlan> plan_of(const Options& options) {
 
 Result<BenchResult> measure(const Options& options) {
   TRY_ASSIGN(const tools::BenchPlan plan, plan_of(options));
-  TRY_ASSIGN(const engine::EngineConfig config, engine_config(options));
+  TRY_ASSIGN(const engine::EngineConfig config, probed_config(options));
   ProgressBar bar;
   TRY_ASSIGN(BenchResult result,
              tools::run_bench(config, plan, [&](double done, std::string_view what) { bar.show(done, what); }));

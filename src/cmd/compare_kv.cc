@@ -17,6 +17,7 @@ using tools::KvVariant;
 constexpr int kDefaultWindow = 2048;
 constexpr int kDecodeContext = 2048;
 constexpr int kYardstickTokens = 4096;
+constexpr size_t kNameColumns = 12;
 constexpr size_t kMostFormats = 8;  // each holds a cache and a step's logits
 
 // What is measured, in the order of the table.
@@ -33,10 +34,12 @@ struct Report {
 
 Error named(const char* option, Error error) { return {error.code, error.message, option}; }
 
+// Separated by commas; or by semicolons, where one of them is a table of layers, which has commas and stars itself.
 Result<std::vector<std::string>> formats_of(const std::string& list) {
+  const char separator = list.find_first_of(";*") == std::string::npos ? ',' : ';';
   std::vector<std::string> formats;
   for (size_t begin = 0; begin <= list.size();) {
-    const std::string name = list.substr(begin, list.find(',', begin) - begin);
+    const std::string name = list.substr(begin, list.find(separator, begin) - begin);
     begin += name.size() + 1;
     if (std::ranges::find(formats, name) != formats.end() || name == "bf16") continue;  // bf16 is always there
     formats.push_back(name);
@@ -87,26 +90,30 @@ bool passes(const KvQuality& quality, const KvQuality& noise) {
   return engine::passes(engine::beyond(quality.distance, noise.distance));
 }
 
-void print_row(const KvQuality& q, const char* verdict) {
+void print_row(const KvQuality& q, const char* verdict, int width) {
   const std::string rate = q.decode_tokens_per_s > 0 ? fmt::format("{:.1f}", q.decode_tokens_per_s) : "";
-  std::printf("%-12s %11zu %9.4f   %+7.3f ± %.3f %%   %.6f ± %.6f  %9.5f %7.2f ± %.2f %% %9s  %s\n", q.format.c_str(),
-              q.bytes_per_token, q.ppl, q.distance.delta_ppl * 100, q.delta_ppl_error * 100, q.distance.mean_kl,
-              q.mean_kl_error, q.kl_999, q.distance.same_top * 100, q.same_top_error * 100, rate.c_str(), verdict);
+  std::printf("%-*s %11zu %9.4f   %+7.3f ± %.3f %%   %.6f ± %.6f  %9.5f %7.2f ± %.2f %% %9s  %s\n", width,
+              q.format.c_str(), q.bytes_per_token, q.ppl, q.distance.delta_ppl * 100, q.delta_ppl_error * 100,
+              q.distance.mean_kl, q.mean_kl_error, q.kl_999, q.distance.same_top * 100, q.same_top_error * 100,
+              rate.c_str(), verdict);
 }
 
 void print_table(const Report& report) {
   const KvQuality& reference = report.formats[0];
+  size_t longest = kNameColumns;
+  for (const KvQuality& quality : report.formats) longest = std::max(longest, quality.format.size());
+  const auto width = static_cast<int>(longest);
   std::printf("%s, %s arithmetic: %zu windows of %d tokens, %lld predicted\n\n", report.model.c_str(),
               reference.arithmetic.c_str(), report.n_windows, report.window_tokens,
               static_cast<long long>(reference.n_rows));
-  std::printf("%-12s %11s %9s   %-17s   %-19s  %9s %16s %9s  gate\n", "K and V", "bytes/token", "PPL",
+  std::printf("%-*s %11s %9s   %-17s   %-19s  %9s %16s %9s  gate\n", width, "K and V", "bytes/token", "PPL",
               "  change of PPL", "mean KL", "99.9 % KL", "same top token", "tok/s");
-  std::printf("%-12s %11zu %9.4f %81.1f\n", reference.format.c_str(), reference.bytes_per_token, reference.ppl,
+  std::printf("%-*s %11zu %9.4f %81.1f\n", width, reference.format.c_str(), reference.bytes_per_token, reference.ppl,
               reference.decode_tokens_per_s);
   for (const KvQuality& quality : std::span(report.formats).subspan(1))
-    print_row(quality, passes(quality, report.noise) ? "passes" : "fails");
-  print_row(report.noise, "");
-  print_row(report.yardstick, "");
+    print_row(quality, passes(quality, report.noise) ? "passes" : "fails", width);
+  print_row(report.noise, "", width);
+  print_row(report.yardstick, "", width);
   const engine::KvGate gate;
   std::printf(
       "\ngate    beyond the noise: PPL at most %.1f %% up, mean KL at most %.3f, same top token at least %.1f %%\n"

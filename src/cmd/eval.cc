@@ -35,7 +35,7 @@ Result<EvalText> text_of(const Options& options, const engine::EngineConfig& con
 }  // namespace
 
 Status eval(const Options& options) {
-  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
+  TRY_ASSIGN(engine::EngineConfig config, probed_config(options));
   TRY_ASSIGN(const EvalText text, text_of(options, config));
   if (!options.compare_kv.empty()) return compare_kv(options, config, text);
   // Whole prefixes are computed one after another; each is an ordinary prompt.

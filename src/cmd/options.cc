@@ -15,6 +15,8 @@
 #include "cmd/read_file.h"
 #include "cmd/version.h"
 #include "engine/kv_probe.h"
+#include "models/kv_plan.h"
+#include "tools/planner.h"
 
 namespace pagoda::cmd {
 namespace {
@@ -135,9 +137,9 @@ const std::vector<OptionSpec>& option_table() {
       {"--kv-format", kServesOrTests,
        "How K and V are stored; auto: as probed (here by pagoda inspect --probe, or shipped), else q8; auto, k8v4 and "
        "q4 keep K in bf16 in layers with a K bias",
-       choice(&Options::kv_format, {"auto", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"})},
+       choice(&Options::kv_format, models::format_names())},
       {"--kv-format", kPlans, "Format that tables, bounds and costs are of; auto is what the engine takes",
-       choice(&Options::kv_format, {"auto", "f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"})},
+       choice(&Options::kv_format, tools::plan_formats())},
       {"--memory", kPlans, "Memory for weights, overhead, K and V together, as 16G (default: what is free here)",
        value(&Options::memory, "BYTES")},
       {"--memory", kServesOrTests,
@@ -170,6 +172,10 @@ const std::vector<OptionSpec>& option_table() {
       {"--prefix-cache", kServes | kRuns | kBenches,
        "off: requests share no cached prefixes, and none outlives its request",
        choice(&Options::prefix_cache, {"on", "off"})},
+      {"--kv-probe", kServes,
+       "idle: where --kv-format auto has not been probed, measure in idle times which formats the model bears, for the "
+       "next start; off: on machines whose idle time is somebody else's",
+       choice(&Options::kv_probe, {"idle", "off"})},
       {"--kv-disk", kServes | kRuns,
        "Folder where cached prefixes are kept as well, so that they outlive their memory and this process",
        value(&Options::kv_disk, "DIR")},
@@ -242,8 +248,9 @@ const std::vector<OptionSpec>& option_table() {
       {"--top-logits", kEvals, "Also print the N largest logits of the last position",
        number(&Options::top_logits, 0, 1 << 20)},
       {"--compare-kv", kEvals,
-       "Run the text in these KV formats beside bf16 and print what each costs and saves, as q8,k8v4; in windows of "
-       "--ctx-size tokens (default 2048)",
+       "Run the text in these KV formats beside bf16 and print what each costs and saves, as q8,k8v4, or with a format "
+       "by "
+       "layer 'q8;k16v8*2,q8*28'; in windows of --ctx-size tokens (default 2048)",
        value(&Options::compare_kv, "LIST")},
       {"-n,--max-tokens", kEvals, "Evaluate the first N tokens of a longer text (default: all)",
        number(&Options::max_tokens, 1, 1 << 24)},
@@ -470,7 +477,15 @@ Result<engine::EngineConfig> engine_config(const Options& options) {
   TRY_ASSIGN(std::filesystem::path path, find_model(options.model));
   TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
   config.model_path = std::move(path);
-  engine::apply_probe(probe_sources(), config);
+  config.probes = probe_sources();
+  return config;
+}
+
+Result<engine::EngineConfig> probed_config(const Options& options) {
+  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
+  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  engine::apply_probe(config.probes, gguf, config);
+  config.probes = {};
   return config;
 }
 

@@ -31,6 +31,7 @@ struct Options {
   std::string kv_memory = "auto";
   std::string kv_cache = "on";
   std::string prefix_cache = "on";
+  std::string kv_probe = "idle";
   std::string kv_disk;  // folder
   std::string kv_disk_size = "auto";
   std::string kv_disk_write_rate;  // bytes per second; empty: no limit
@@ -110,6 +111,8 @@ std::string options_markdown();
 // The options as the engine wants them: the model found, names parsed, files read, sizes in bytes.
 // Errors: what is wrong with an option has its name, with dashes, as Error::where.
 Result<engine::EngineConfig> engine_config(const Options& options);
+// The same with KV format "auto" as it was probed: for what makes no Engine, which looks itself.
+Result<engine::EngineConfig> probed_config(const Options& options);
 // The same without a model to find.
 Result<engine::EngineConfig> compute_config(const Options& options);
 

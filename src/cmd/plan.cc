@@ -110,7 +110,7 @@ Status check_runs(const Options& options, const Source& source) {
 // What "auto" is on this model here.
 std::string probed_auto(engine::EngineConfig config) {
   config.kv_format = "auto";
-  engine::apply_probe(probe_sources(), config);
+  if (const auto gguf = weights::Gguf::open(config.model_path)) engine::apply_probe(probe_sources(), *gguf, config);
   return config.kv_format;
 }
 

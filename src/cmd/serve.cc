@@ -4,6 +4,7 @@
 #include "cmd/commands.h"
 #include "cmd/version.h"
 #include "serve/server.h"
+#include "tools/idle_probe.h"
 
 namespace pagoda::cmd {
 namespace {
@@ -30,7 +31,8 @@ void say_ready(const Options& options, const engine::ModelInfo& model, const std
 }  // namespace
 
 Status serve(const Options& options) {
-  TRY_ASSIGN(const engine::EngineConfig config, engine_config(options));
+  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
+  if (options.kv_probe == "idle") config.idle.make = tools::idle_probe(config);
   TRY_ASSIGN(const auto engine, engine::Engine::create(config));
   serve::ServeOptions serving;
   serving.host = options.host;

@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "engine/idle_work.h"
 #include "engine/request.h"
 #include "kernels/kernels.h"
 
@@ -44,13 +46,20 @@ enum class Explain : uint8_t { kOn, kOff };  // off: no cache reports, no reuse 
 // than of 256 with two threads, as each expands all weights for its share, and a stream would wait twice as long.
 inline constexpr int kQuietFactor = 2;
 
+// Where probes of KV formats (kv_probe.h) are: the user's own, and those that are shipped.
+struct KvProbeSources {
+  std::filesystem::path folder;
+  std::string_view shipped;
+};
+
 struct EngineConfig {
   std::filesystem::path model_path;
   std::string served_name;    // empty: the file's name without .gguf
   std::string chat_template;  // overrides the file's; empty: the file's own
   kernels::Isa isa = kernels::Isa::kRef;
   kernels::Arithmetic arithmetic = kernels::Arithmetic::kInt8;
-  std::string kv_format = "auto";  // auto | bf16 | k16v8 | q8 | k16v4 | k8v4 | q4
+  std::string kv_format = "auto";  // models/kv_plan.h
+  KvProbeSources probes;           // where Engine::create finds what "auto" is; none: the static rule
   KvReuse kv_reuse = KvReuse::kOn;
   PrefixCache prefix_cache = PrefixCache::kOn;  // without effect where kv_reuse is off
   Explain explain = Explain::kOn;
@@ -64,6 +73,7 @@ struct EngineConfig {
   int chunk_tokens = 0;                     // rows of one prefill chunk at most; 0: what the step has left
   int max_queued = 512;                     // waiting requests; more are refused as overloaded
   ContextPolicy context_policy{};           // of requests that name none
+  IdleConfig idle{};                        // of an Engine
 };
 
 inline bool has_prefixes(const EngineConfig& config) {

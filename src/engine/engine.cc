@@ -14,6 +14,7 @@
 #include "base/overloaded.h"
 #include "engine/generation.h"
 #include "engine/intake.h"
+#include "engine/kv_probe.h"
 #include "engine/mailbox.h"
 #include "engine/memory_room.h"
 #include "engine/secret.h"
@@ -71,6 +72,8 @@ class EngineImpl final : public Engine, private LogitsReader {
         secret_(secret),
         desk_(*runner_, clock_, secret_, [wake] { wake->signal(); }),
         mailbox_(wake),
+        idle_(config.idle),
+        busy_us_(clock_.now_us()),
         intake_(std::make_unique<Intake>(
             served_, kIntakeWorkers, static_cast<size_t>(config.max_queued),
             [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
@@ -188,7 +191,8 @@ class EngineImpl final : public Engine, private LogitsReader {
       const bool stepped = runner_->step(*this);
       end_planned();
       if (stepped) records_.steps.push(runner_->record());
-      if (stepped || answers || !messages.empty() || runner_->prepare()) continue;
+      if (stepped) busy_us_ = clock_.now_us();
+      if (stepped || answers || !messages.empty() || runner_->prepare() || work_idly()) continue;
       mailbox_.wait(timeout_us());
     }
     for (const auto& [seq, generation] : generations_) runner_->scheduler().cancel(seq);
@@ -197,10 +201,22 @@ class EngineImpl final : public Engine, private LogitsReader {
     while (runner_->is_storing() && clock_.now_us() < end_us) mailbox_.wait(end_us - clock_.now_us());
   }
 
+  // False: there is no work for idle times, or not now.
+  bool work_idly() {
+    if (!idle_.make || clock_.now_us() < busy_us_ + idle_.after_us || !runner_->scheduler().idle()) return false;
+    if (idle_work_ == nullptr) idle_work_ = idle_.make(*runner_);
+    if (idle_work_ != nullptr && idle_work_->do_piece()) return true;
+    idle_work_.reset();
+    idle_.make = nullptr;
+    return false;
+  }
+
   // How long there is nothing to do, unless something comes.
   std::optional<int64_t> timeout_us() const {
     std::optional<int64_t> next_us = runner_->scheduler().wake_us();
     if (const auto other = desk_.next_us()) next_us = std::min(next_us.value_or(*other), *other);
+    if (const int64_t idle_us = busy_us_ + idle_.after_us; idle_.make && runner_->scheduler().idle())
+      next_us = std::min(next_us.value_or(idle_us), idle_us);
     if (next_us) return std::max<int64_t>(0, *next_us - clock_.now_us());
     return std::nullopt;
   }
@@ -212,6 +228,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     }
     active->record.queued_us = clock_.now_us();
     active->session = desk_.enter(active->request);
+    active->held_tokens = desk_.held_after(active->session, {});
     std::vector<sched::SeqId> submitted;
     for (int choice = 0; choice < active->request.n_choices; ++choice) {
       sched::SequenceSpec spec;
@@ -282,6 +299,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       record.first_token_us = clock_.now_us();
     const sched::StepOutcome outcome = generation.read(rows, results, sampler_);
     if (const auto reason = generation.finished()) {
+      say_finished(rows.seq, generation);
       runner_->scheduler().finish(rows.seq, sched_reason(*reason));
       end_generation(rows.seq, *reason);
     } else if (outcome.kind == sched::StepOutcome::Kind::kSampled && generation.fills_context()) {
@@ -308,8 +326,20 @@ class EngineImpl final : public Engine, private LogitsReader {
       const auto at = generations_.find(ended.seq);
       if (at == generations_.end()) continue;
       at->second->end(FinishReason::kLength);
+      say_finished(ended.seq, *at->second);
       end_generation(ended.seq, FinishReason::kLength);
     }
+  }
+
+  // Of several choices the session takes the first one's list: all of it that is computed, without the token that was sampled last.
+  void say_finished(sched::SeqId seq, Generation& generation) {
+    ActiveRequest& active = generation.active();
+    if (generation.choice() == 0) {
+      const sched::Sequence* known = runner_->scheduler().find(seq);
+      active.held_tokens =
+          desk_.held_after(active.session, known != nullptr ? known->tokens() : std::span<const TokenId>());
+    }
+    generation.say_finished();
   }
 
   void end_generation(sched::SeqId seq, FinishReason reason) {
@@ -367,23 +397,38 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::unordered_map<sched::SeqId, std::unique_ptr<Generation>> generations_;
   std::deque<std::function<void()>> asked_;
   uint64_t next_seq_ = 1;
+  IdleConfig idle_;
+  int64_t busy_us_ = 0;                  // when it last computed something
+  std::unique_ptr<IdleWork> idle_work_;  // null: not begun, or done
 
   std::unique_ptr<Intake> intake_;  // after all that its callbacks use
   std::thread thread_;
 };
 
+// Whoever exported it may have held more of the context than is served here.
+size_t most_part_bytes(const StepRunner& runner) {
+  if (runner.sessions() == nullptr) return 0;
+  std::vector<size_t> block_bytes;
+  for (const models::AttentionGroup& group : runner.model().groups()) block_bytes.push_back(group.layout.block_bytes);
+  const int n_tokens = std::max(runner.context_tokens(), runner.model().config().context_length);
+  return kv::SessionTransfer::most_part_bytes(block_bytes, static_cast<size_t>(n_tokens));
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& asked) {
   static const SteadyClock kClock;
-  if (memory_limit(config)) bound_malloc();
+  if (memory_limit(asked)) bound_malloc();
+  TRY_ASSIGN(const StepRunner::ModelFile file, StepRunner::open(asked));
+  EngineConfig config = asked;
+  apply_probe(config.probes, file.gguf, config);
   const auto wake = std::make_shared<WakeEvent>();
-  TRY_ASSIGN(std::unique_ptr<StepRunner> runner, StepRunner::create(config, kClock, [wake] { wake->signal(); }));
+  TRY_ASSIGN(std::unique_ptr<StepRunner> runner, StepRunner::create(file, config, kClock, [wake] { wake->signal(); }));
   TRY_ASSIGN(const Secret secret, secret_of(config));
-  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
-  TRY_ASSIGN(ServedModel served, ServedModel::make(gguf, config));
+  TRY_ASSIGN(ServedModel served, ServedModel::make(file.gguf, config));
   served.info.architecture = to_string(runner->model().config().architecture);
   served.info.context_tokens = runner->context_tokens();
+  served.info.session_part_bytes = most_part_bytes(*runner);
   // The file's vocabulary and embedding may differ in length; only ids that both know are safe.
   served.info.vocab_size = std::min(served.info.vocab_size, runner->model().config().vocab_size);
   std::erase_if(served.end_tokens, [&](TokenId token) { return token.value >= served.info.vocab_size; });

@@ -31,7 +31,8 @@ struct ModelInfo {
   uint64_t n_params = 0;
   uint64_t file_bytes = 0;
   bool has_chat_template = false;
-  int64_t created = 0;  // unix seconds of the load
+  int64_t created = 0;            // unix seconds of the load
+  size_t session_part_bytes = 0;  // of an exported session, at most; 0: there are no sessions
 };
 
 // One tier of KV blocks.

@@ -159,6 +159,65 @@ TEST_F(EngineTest, SessionsHoldWhatRequestsLeave) {
   EXPECT_TRUE(ask_session(*engine, ask));
 }
 
+struct IdleCounter final : IdleWork {
+  struct Seen {
+    std::atomic<const Engine*> engine{nullptr};
+    std::atomic<int> n_made{0}, n_pieces{0}, n_beside_requests{0};
+  };
+  explicit IdleCounter(Seen& into) : seen(into) { ++seen.n_made; }
+  bool do_piece() override {
+    std::this_thread::sleep_for(milliseconds(1));
+    if (const Engine* engine = seen.engine; engine != nullptr && engine->stats().running > 0) ++seen.n_beside_requests;
+    return ++seen.n_pieces % 200 != 0;
+  }
+  Seen& seen;
+};
+
+TEST_F(EngineTest, IdleWorkGivesWayAndEnds) {
+  IdleCounter::Seen seen;
+  const auto engine = make([&](EngineConfig& config) {
+    config.idle.after_us = 20'000;
+    config.idle.make = [&](const StepRunner&) { return std::make_unique<IdleCounter>(seen); };
+  });
+  seen.engine = engine.get();
+  const auto wait_for = [&](int n) {
+    for (int i = 0; i < 5000 && seen.n_pieces < n; ++i) std::this_thread::sleep_for(milliseconds(1));
+    ASSERT_GE(seen.n_pieces.load(), n);
+  };
+  wait_for(5);
+  for (uint32_t i = 0; i < 5; ++i) {
+    Client client(*engine, request_of(i, 40, 100));
+    client.wait();
+    EXPECT_EQ(client.tokens[0].size(), 100u);
+  }
+  EXPECT_EQ(seen.n_beside_requests, 0);
+  wait_for(200);
+  std::this_thread::sleep_for(milliseconds(60));
+  EXPECT_EQ(seen.n_pieces, 200) << "it is over";
+  EXPECT_EQ(seen.n_made, 1);
+}
+
+TEST_F(EngineTest, AReportSaysWhatTheSessionHoldsNotWhatTheTurnHad) {
+  const auto engine = make();
+  const auto held_after = [&](Request request) {
+    request.session_id = "chat";
+    Client client(*engine, request);
+    client.wait(request.n_choices);
+    EXPECT_FALSE(client.failed);
+    if (!client.finished[0].cache || !client.finished[0].cache->session) return -1;
+    return client.finished[request.n_choices - 1].cache->session->held_tokens;
+  };
+  EXPECT_EQ(held_after(request_of(2, 10, 5)), 0);
+  EXPECT_EQ(held_after(request_of(1, 100, 10)), 96);
+  EXPECT_EQ(held_after(request_of(2, 10, 5)), 96) << "a turn shorter than a block";
+  EXPECT_EQ(held_after(request_of(1, 50, 0)), 96) << "a beginning of what is held";
+  EXPECT_EQ(held_after(request_of(3, 64, 0)), 64) << "nothing is sampled: the prompt's last token is computed";
+  EXPECT_EQ(held_after(request_of(3, 64, 1)), 64) << "the token that was sampled is not computed";
+  Request two = request_of(4, 40, 30);
+  two.n_choices = 2;
+  EXPECT_EQ(held_after(two), 64) << "of several choices the first one's";
+}
+
 TEST_F(EngineTest, ASessionOfACancelledRequestIsLeft) {
   const auto engine = make();
   Request request = request_of(1, 100, 1000);

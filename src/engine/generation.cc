@@ -115,11 +115,7 @@ void Generation::take(TokenId token, const SampleResult& result, Sampler& sample
     delta.tokens = std::exchange(unsaid_, {});
     active_->stream->push(std::move(delta));
   }
-  if (!done) return;
-  finished.usage = active_->usage;
-  finished.cache = cache_report();
-  finished_ = finished.reason;
-  active_->stream->push(std::move(finished));
+  if (done) finished_ = std::move(finished);
 }
 
 // The token's text into delta; true if it was the last, finished then says why.
@@ -160,8 +156,17 @@ void Generation::end(FinishReason reason) {
     active_->stream->push(
         Delta{.choice = choice_, .text = std::move(rest), .tokens = std::exchange(unsaid_, {}), .logprobs = {}});
   }
-  finished_ = reason;
-  active_->stream->push(Finished{choice_, reason, {}, std::nullopt, active_->usage, cache_report()});
+  finished_ = Finished{choice_, reason, {}, std::nullopt, {}};
+}
+
+std::optional<FinishReason> Generation::finished() const {
+  return finished_ ? std::optional(finished_->reason) : std::nullopt;
+}
+
+void Generation::say_finished() {
+  finished_->usage = active_->usage;
+  finished_->cache = cache_report();
+  active_->stream->push(*finished_);
 }
 
 std::shared_ptr<const CacheReport> Generation::cache_report() const {
@@ -171,11 +176,7 @@ std::shared_ptr<const CacheReport> Generation::cache_report() const {
   auto report =
       std::make_shared<CacheReport>(make_cache_report(active_->cache_use, active_->prompt, texts, tokenizer_));
   report->preemptions = active_->record.preemptions;
-  if (active_->session != kv::SessionId()) {
-    // The last token was sampled, and is not computed.
-    const int held_tokens = std::max(0, list_tokens_ - 1) / kv::kBlockTokens * kv::kBlockTokens;
-    report->session = {active_->request.session_id, held_tokens};
-  }
+  if (active_->session != kv::SessionId()) report->session = {active_->request.session_id, active_->held_tokens};
   for (size_t i = 0; i < active_->tier_names.size(); ++i)
     report->tiers.push_back({active_->tier_names[i], active_->record.restored_tokens[i]});
   return report;

@@ -33,6 +33,7 @@ struct ActiveRequest {
   sched::CacheUse cache_use;  // of the first choice
   Explain explain = Explain::kOff;
   kv::SessionId session;                    // engine thread; none: no session, or no room for one more
+  int32_t held_tokens = 0;                  // by the session, with what the first choice left it, in whole blocks
   std::span<const std::string> tier_names;  // the engine's
   RequestRecord record;
   std::atomic<bool> cancelled{false};  // set by any thread; whoever holds the request next lets it go
@@ -53,7 +54,9 @@ class Generation {
   // The scheduler ended the sequence itself (its memory cannot grow).
   void end(FinishReason reason);
 
-  std::optional<FinishReason> finished() const { return finished_; }
+  std::optional<FinishReason> finished() const;
+  // Says so to the client, once, with the report: what the request's session holds is known by now.
+  void say_finished();
   ActiveRequest& active() { return *active_; }
   int choice() const { return choice_; }
 
@@ -80,7 +83,7 @@ class Generation {
   int list_tokens_;  // of the sequence
   int n_generated_ = 0;
   bool prompt_emitted_ = false;
-  std::optional<FinishReason> finished_;
+  std::optional<Finished> finished_;
 };
 
 }  // namespace pagoda::engine

@@ -169,16 +169,14 @@ std::optional<FoundKvProbe> find_probe(const KvProbeSources& sources, const Hash
   return std::nullopt;
 }
 
-void apply_probe(const KvProbeSources& sources, EngineConfig& config) {
+void apply_probe(const KvProbeSources& sources, const weights::Gguf& gguf, EngineConfig& config) {
   std::error_code ignored;
   if (sources.shipped.empty() && !std::filesystem::is_directory(sources.folder, ignored)) return;
-  const auto gguf = weights::Gguf::open(config.model_path);
-  if (!gguf) return;  // loading says why
-  const auto model = weights::read_model_config(*gguf);
-  const auto key = probe_key(*gguf, config.arithmetic);
-  if (!model || !key) return;
+  const auto model = weights::read_model_config(gguf);
+  const auto key = probe_key(gguf, config.arithmetic);
+  if (!model || !key) return;  // loading says why
   const std::optional<FoundKvProbe> found = find_probe(sources, *key);
-  if (!found || !is_of_model(found->probe.table, *gguf, *model)) return;
+  if (!found || !is_of_model(found->probe.table, gguf, *model)) return;
   if (config.kv_format == "auto") return apply_to_auto(*found, config);
   const KvVerdict* verdict = found->probe.find(config.kv_format);
   if (verdict == nullptr || passes(verdict->distance)) return;

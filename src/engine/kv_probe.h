@@ -69,12 +69,6 @@ std::optional<KvProbe> read_probe(const std::filesystem::path& folder, const Has
 std::string probe_text(const Hash128& key, const KvProbe& probe);
 std::optional<KvProbe> parse_probe(std::string_view text, const Hash128& key);
 
-// Where probes are: the user's own, and those that are shipped.
-struct KvProbeSources {
-  std::filesystem::path folder;
-  std::string_view shipped;
-};
-
 enum class KvProbeOrigin : uint8_t { kProbedHere, kShipped };
 std::string_view to_string(KvProbeOrigin origin);  // "probed", "shipped"
 
@@ -85,7 +79,7 @@ struct FoundKvProbe {
 std::optional<FoundKvProbe> find_probe(const KvProbeSources& sources, const Hash128& key);
 
 // Makes config.kv_format what is probed: "auto" becomes the table, if there is one and it passes the gate; a format that failed is warned
-// about. Without a probe, or a model that can be read, nothing changes.
-void apply_probe(const KvProbeSources& sources, EngineConfig& config);
+// about. Without a probe nothing changes.
+void apply_probe(const KvProbeSources& sources, const weights::Gguf& gguf, EngineConfig& config);
 
 }  // namespace pagoda::engine

@@ -76,7 +76,7 @@ std::string applied(const KvProbe& probe, const std::string& asked,
   EXPECT_TRUE(key);
   EXPECT_TRUE(write_probe(folder.path(), *key, probe));
   config.arithmetic = arithmetic;
-  apply_probe({.folder = folder.path(), .shipped = {}}, config);
+  apply_probe({.folder = folder.path(), .shipped = {}}, *gguf, config);
   return config.kv_format;
 }
 
@@ -112,7 +112,9 @@ class ShippedProbeTest : public testing::Test {
   }
   std::string applied_auto(std::string_view shipped) {
     EngineConfig config = config_;
-    apply_probe({.folder = folder_.path(), .shipped = shipped}, config);
+    const auto gguf = weights::Gguf::open(config.model_path);
+    EXPECT_TRUE(gguf);
+    apply_probe({.folder = folder_.path(), .shipped = shipped}, *gguf, config);
     return config.kv_format;
   }
 

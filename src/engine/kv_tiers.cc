@@ -17,26 +17,41 @@ constexpr double kNewestShare = 0.25;  // of a moving average
 constexpr uint64_t kFreeShare = 4;     // of the disk's free room, by default
 constexpr uint64_t kMostBytes = uint64_t{64} << 30;
 
+// Requires that the folder is there.
 Result<uint64_t> disk_budget(const TierConfig& config, uint64_t most_bytes) {
   if (config.disk_bytes > 0) return config.disk_bytes;
   std::error_code error;
-  const std::filesystem::path parent = std::filesystem::absolute(config.disk_dir).parent_path();
-  const std::filesystem::space_info space = std::filesystem::space(parent, error);
+  const std::filesystem::space_info space = std::filesystem::space(config.disk_dir, error);
   if (error)
-    return fail(
-        Error{ErrorCode::kIo, fmt::format("cannot look at {}: {}", parent.string(), error.message()), "--kv-disk"});
+    return fail(Error{ErrorCode::kIo,
+                      fmt::format("cannot look at the disk of {}: {}", config.disk_dir.string(), error.message()),
+                      "--kv-disk"});
   return std::min(static_cast<uint64_t>(space.available) / kFreeShare, most_bytes > 0 ? most_bytes : kMostBytes);
 }
 
 // A block of each group, with a segment's head and records beside (kv/tier_format.h).
-Status check_disk_bytes(uint64_t disk_bytes, std::span<const models::AttentionGroup> groups) {
+Status check_disk_bytes(const TierConfig& config, uint64_t disk_bytes, std::span<const models::AttentionGroup> groups) {
   constexpr uint64_t kSegmentBytes = 16 << 10;
   uint64_t least = 0;
   for (const models::AttentionGroup& group : groups) least += group.layout.block_bytes + kSegmentBytes;
   if (disk_bytes >= least) return {};
+  if (config.disk_bytes == 0) {
+    return fail(Error{ErrorCode::kResourceExhausted,
+                      fmt::format("the disk of {} has too little room: {} bytes may be taken of what is free, and this "
+                                  "model's blocks need {} at least; name a folder on another disk",
+                                  config.disk_dir.string(), disk_bytes, least),
+                      "--kv-disk"});
+  }
   return fail(Error{ErrorCode::kInvalidArgument,
                     fmt::format("{} bytes hold no block of this model: at least {} are needed", disk_bytes, least),
                     "--kv-disk-size"});
+}
+
+// For blocks of sliding windows: a quarter, as in RAM, beside layers that see everything. What other models left in the folder goes first.
+uint64_t replay_budget(uint64_t disk_bytes, std::span<const models::AttentionGroup> groups) {
+  const auto n_windows = std::ranges::count_if(groups, [](const auto& group) { return group.window > 0; });
+  if (n_windows == 0) return 0;
+  return static_cast<size_t>(n_windows) == groups.size() ? disk_bytes : disk_bytes / 4;
 }
 
 }  // namespace
@@ -53,8 +68,10 @@ Result<std::unique_ptr<KvTiers>> KvTiers::open(const TierConfig& config, Limits 
   if (!config.disk_dir.empty() || !config.secret.empty()) tiers->memory_ = folder / "model-digests";
   if (!config.disk_dir.empty()) {
     kv::DiskTierConfig disk{.dir = config.disk_dir.string(), .write_bytes_per_s = config.disk_write_bytes_per_s};
+    TRY(named("--kv-disk", kv::DiskTier::check_dir(disk.dir)));
     TRY_ASSIGN(disk.budget_bytes, disk_budget(config, limits.most_disk_bytes));
-    TRY(check_disk_bytes(disk.budget_bytes, limits.groups));
+    TRY(check_disk_bytes(config, disk.budget_bytes, limits.groups));
+    disk.replay_budget_bytes = replay_budget(disk.budget_bytes, limits.groups);
     TRY_ASSIGN(auto store, named("--kv-disk", kv::DiskTier::open(std::move(disk), tiering.io(), tiers->wake_)));
     const kv::TierStats stats = store->stats();
     LOG_INFO("KV disk tier: {} holds {} blocks, {:.1f} of {:.1f} MiB, by {}", config.disk_dir.string(), stats.objects,

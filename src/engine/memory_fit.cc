@@ -289,6 +289,7 @@ MemoryFit fit_beside(const MemoryFit& loaded, std::span<const AttentionGroup> gr
   MemoryFit fit = loaded;
   fit.kv_format = config.kv_format;
   fit.context_tokens = std::min(config.context_tokens.value_or(loaded.context_tokens), loaded.context_tokens);
+  fit.schedule.step_tokens = std::min(loaded.schedule.step_tokens, config.step_tokens);
   fit.schedule.chunk_tokens = config.chunk_tokens;
   fit.extent_bytes = extent_bytes_of(groups);
   fit.kv_bytes = least_budget_bytes(groups, fit.context_tokens, fit.schedule.max_prefill_rows(), fit.extent_bytes);

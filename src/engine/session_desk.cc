@@ -29,6 +29,12 @@ void SessionDesk::leave(kv::SessionId session) {
   if (session != kv::SessionId()) runner_.sessions()->leave(session);
 }
 
+int32_t SessionDesk::held_after(kv::SessionId session, std::span<const TokenId> token_ids) const {
+  if (session == kv::SessionId()) return 0;
+  const size_t n_tokens = runner_.sessions()->tokens_after(session, runner_.model_id(), token_ids);
+  return static_cast<int32_t>(n_tokens / kv::kBlockTokens) * kv::kBlockTokens;
+}
+
 void SessionDesk::ask(SessionAsk ask, Reply reply) {
   if (!transfer_) {
     return reply(fail(ErrorCode::kUnsupported, "there are no sessions where prefixes are not cached (--prefix-cache)"));

@@ -1,5 +1,5 @@
-// SessionDesk: the sessions of requests, and answers to what is asked about sessions, between two steps. An export of blocks that sleep in a tier waits for them, and
-// nothing else waits for it.
+// SessionDesk: the sessions of requests, and answers to what is asked about sessions, between two steps. An export of blocks that sleep in a
+// tier waits for them, and nothing else waits for it.
 // Owns: exports that wait; the digest of the model's files where no tier has made one.   Threads: engine thread.
 // Errors: as Results to who asked.
 #pragma once
@@ -26,6 +26,8 @@ class SessionDesk {
   // The request's session, which leave() is to be told of when it ends; none where it names none, or there is no room for one more.
   kv::SessionId enter(const Request& request);
   void leave(kv::SessionId session);
+  // What the session holds once a request with these tokens has ended, in whole blocks; with none: what it holds now.
+  int32_t held_after(kv::SessionId session, std::span<const TokenId> token_ids) const;
 
   void ask(SessionAsk ask, Reply reply);
   // The exports that wait, as far as they can go on.

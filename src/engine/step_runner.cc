@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "base/log.h"
+#include "base/named.h"
 #include "engine/memory_plan.h"
 #include "engine/memory_room.h"
 #include "engine/model_root.h"
@@ -22,10 +23,29 @@ int32_t elapsed_us(int64_t from, int64_t to) { return static_cast<int32_t>(to - 
 
 Result<std::unique_ptr<StepRunner>> StepRunner::create(const EngineConfig& config, const Clock& clock,
                                                        std::function<void()> wake) {
+  TRY_ASSIGN(const ModelFile file, open(config));
+  return create(file, config, clock, std::move(wake));
+}
+
+Result<std::unique_ptr<StepRunner>> StepRunner::create(const ModelFile& file, const EngineConfig& config,
+                                                       const Clock& clock, std::function<void()> wake) {
   std::unique_ptr<StepRunner> runner(new StepRunner(clock, std::move(wake)));
-  TRY(runner->load(config));
+  TRY(runner->load(file, config));
   TRY(runner->make_cache(config));
+  runner->say_sizes();
   return runner;
+}
+
+Result<StepRunner::ModelFile> StepRunner::open(const EngineConfig& config) {
+  std::vector<FileStamp> stamps;
+  if (has_prefixes(config)) {
+    TRY_ASSIGN(stamps.emplace_back(), stamp_file(config.model_path));
+  }
+  TRY_ASSIGN(weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  for (size_t part = 1; !stamps.empty() && part < gguf.n_parts(); ++part) {
+    TRY_ASSIGN(stamps.emplace_back(), stamp_file(gguf.part_name(part)));
+  }
+  return ModelFile{std::move(gguf), std::move(stamps)};
 }
 
 Result<std::unique_ptr<StepRunner>> StepRunner::create_beside(const StepRunner& loaded, const EngineConfig& config,
@@ -55,22 +75,15 @@ Status StepRunner::fit_to_memory(const weights::Gguf& gguf, const EngineConfig& 
   return {};
 }
 
-Status StepRunner::load(const EngineConfig& config) {
+Status StepRunner::load(const ModelFile& file, const EngineConfig& config) {
   kernels::set_float_mode();
   kernels_ = &kernels::kernel_table(config.isa);
   const int n_threads = config.n_threads > 0 ? config.n_threads : usable_cores();
   threads_ = std::make_unique<ThreadPool>(n_threads, kernels::set_float_mode);
 
   const int64_t begin_us = clock_.now_us();
-  std::optional<FileStamp> stamp;
-  if (has_prefixes(config)) {
-    TRY_ASSIGN(stamp, stamp_file(config.model_path));  // before it is read
-  }
-  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
-  if (stamp) files_.push_back(*stamp);
-  for (size_t part = 1; stamp && part < gguf.n_parts(); ++part) {
-    TRY_ASSIGN(files_.emplace_back(), stamp_file(gguf.part_name(part)));
-  }
+  const weights::Gguf& gguf = file.gguf;
+  files_ = file.stamps;
   TRY(fit_to_memory(gguf, config));
   TRY_ASSIGN(model_, models::load_model(gguf, fit_.kv_format, *threads_));
   groups_ = model_->groups();
@@ -111,13 +124,16 @@ Status StepRunner::make_cache(const EngineConfig& config) {
                                           *kernels_, config.arithmetic, limits));
   scheduler_ = std::make_unique<sched::Scheduler>(fit_.schedule, clock_, policy_);
   scheduler_->add_model(*cache_);
+  return {};
+}
+
+void StepRunner::say_sizes() const {
   LOG_INFO("KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})",
-           static_cast<double>(fit_.kv_bytes) / kMiB, context_tokens_, trained,
+           static_cast<double>(fit_.kv_bytes) / kMiB, context_tokens_, model_->config().context_length,
            context_tokens_ < fit_.wanted_tokens ? " (what the memory holds)" : "", kv_bytes_per_token(),
            models::format_table(groups_));
   LOG_INFO("{}", fit_.statement());
   if (fit_.limit) LOG_INFO("{}", fit_.choice());
-  return {};
 }
 
 Error StepRunner::too_little_kv() const {
@@ -174,7 +190,7 @@ Status StepRunner::make_tiers(const EngineConfig& config, std::optional<kv::Pref
 Status StepRunner::make_sessions(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix) {
   if (!prefix) return {};
   if (prefix->tiering != nullptr && !config.tiers.disk_dir.empty()) {
-    TRY_ASSIGN(session_files_, kv::SessionFiles::open(config.tiers.disk_dir / "sessions"));
+    TRY_ASSIGN(session_files_, named("--kv-disk", kv::SessionFiles::open(config.tiers.disk_dir / "sessions")));
   }
   uint64_t table_bytes = config.sessions.most_table_bytes;
   if (fit_.limit) table_bytes = std::min(table_bytes, session_table_bytes(fit_.limit->bytes));

@@ -42,6 +42,14 @@ class LogitsReader {
 class StepRunner {
  public:
   // Loads the model and sizes its cache (memory_fit.h). `wake`: by the tiers' threads, when step() may do something again.
+  // The model's files, opened once for all that reads their head.
+  struct ModelFile {
+    weights::Gguf gguf;
+    std::vector<FileStamp> stamps;  // from before they were read; none where prefixes are not cached
+  };
+  static Result<ModelFile> open(const EngineConfig& config);
+  static Result<std::unique_ptr<StepRunner>> create(const ModelFile& file, const EngineConfig& config,
+                                                    const Clock& clock, std::function<void()> wake);
   static Result<std::unique_ptr<StepRunner>> create(
       const EngineConfig& config, const Clock& clock, std::function<void()> wake = [] {});
   // The same model beside `loaded`, on its weights and threads, with a cache of its own: config differs in KV format, arithmetic, context or
@@ -77,7 +85,7 @@ class StepRunner {
   // How K and V are stored: this, and not the model's own, where it was made beside another.
   std::span<const models::AttentionGroup> groups() const { return groups_; }
   size_t kv_bytes_per_token() const;
-  ThreadPool& threads() { return *threads_; }
+  ThreadPool& threads() const { return *threads_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
   const MemoryFit& fit() const { return fit_; }
   int context_tokens() const { return context_tokens_; }  // prompt and answer together
@@ -85,9 +93,10 @@ class StepRunner {
 
  private:
   StepRunner(const Clock& clock, std::function<void()> wake) : clock_(clock), wake_(std::move(wake)) {}
-  Status load(const EngineConfig& config);
+  Status load(const ModelFile& file, const EngineConfig& config);
   Status fit_to_memory(const weights::Gguf& gguf, const EngineConfig& config);
   Status make_cache(const EngineConfig& config);
+  void say_sizes() const;  // on the log
   Error too_little_kv() const;
   std::optional<kv::PrefixConfig> make_prefixes(const EngineConfig& config);
   Status make_sessions(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix);

@@ -30,7 +30,7 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionC
       on_closed_(std::move(on_closed)),
       deadline_timer_(socket_.get_executor()),
       keepalive_timer_(socket_.get_executor()),
-      parser_({context_->options.max_head_bytes, context_->options.max_body_bytes}) {
+      parser_({context_->options.max_head_bytes, context_->options.max_body_bytes, context_->options.large_bodies}) {
   ++context_->live_connections;
 }
 

@@ -1,7 +1,9 @@
 // HttpRequest and HttpResponse: plain data between sockets and routes. No dialect, no JSON.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +32,12 @@ struct HttpRequest {
   std::string_view header(std::string_view name) const;
   // The {name} part of the route; empty if there is none.
   std::string_view path_value(std::string_view name) const;
+};
+
+// Bodies beyond the common limit: how large, and which routes take them.
+struct LargeBodies {
+  size_t bytes = 0;
+  std::function<bool(std::string_view method, std::string_view path)> are_taken{};  // null: none does
 };
 
 struct HttpResponse {

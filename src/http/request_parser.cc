@@ -1,5 +1,6 @@
 #include "http/request_parser.h"
 
+#include <algorithm>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
@@ -35,7 +36,7 @@ void RequestParser::start() {
   impl_ = std::make_unique<Impl>();
   impl_->parser.eager(true);
   impl_->parser.header_limit(static_cast<uint32_t>(limits_.head_bytes));
-  impl_->parser.body_limit(limits_.body_bytes);
+  impl_->parser.body_limit(std::max(limits_.body_bytes, limits_.large_bodies.bytes));
   state_ = State::kEmpty;
   expect_continue_ = false;
 }
@@ -44,6 +45,15 @@ void RequestParser::fail(int status, std::string message) {
   state_ = State::kFailed;
   failure_status_ = status;
   failure_message_ = std::move(message);
+}
+
+// Requires a whole request line.
+size_t RequestParser::body_limit() const {
+  const auto& head = impl_->parser.get();
+  const LargeBodies& large = limits_.large_bodies;
+  if (large.bytes <= limits_.body_bytes || !large.are_taken) return limits_.body_bytes;
+  const std::string_view path = split_target(std::string_view(head.target())).path;
+  return large.are_taken(head.method_string(), path) ? large.bytes : limits_.body_bytes;
 }
 
 size_t RequestParser::feed(std::string_view bytes) {
@@ -70,7 +80,7 @@ size_t RequestParser::feed(std::string_view bytes) {
   if (error && error != beast_http::error::need_more) {
     const int status = status_of(error);
     if (status == 413) {
-      fail(status, fmt::format("the body is larger than {} bytes", limits_.body_bytes));
+      fail(status, fmt::format("the body is larger than {} bytes", body_limit()));
     } else if (status == 431) {
       fail(status, fmt::format("the request's head is larger than {} bytes", limits_.head_bytes));
     } else {
@@ -88,6 +98,13 @@ size_t RequestParser::feed(std::string_view bytes) {
       return consumed;
     }
     expect_continue_ = head.version() >= 11 && equal_ignoring_case(head[beast_http::field::expect], "100-continue");
+  }
+  if (state_ == State::kBody) {
+    const size_t body_bytes = std::max<size_t>(parser.content_length().value_or(0), parser.get().body().size());
+    if (body_bytes > limits_.body_bytes && body_bytes > body_limit()) {
+      fail(413, fmt::format("the body is larger than {} bytes", body_limit()));
+      return consumed;
+    }
   }
   if (parser.is_done()) state_ = State::kDone;
   if (state_ == State::kBody && bytes.size() - consumed > limits_.head_bytes) {

@@ -17,6 +17,7 @@ class RequestParser {
   struct Limits {
     size_t head_bytes = 32 * 1024;
     size_t body_bytes = 16 * 1024 * 1024;
+    LargeBodies large_bodies{};
   };
   enum class State { kEmpty, kHead, kBody, kDone, kFailed };  // kEmpty: between requests
 
@@ -38,6 +39,7 @@ class RequestParser {
   struct Impl;
   void start();
   void fail(int status, std::string message);
+  size_t body_limit() const;
 
   Limits limits_;
   std::unique_ptr<Impl> impl_;

@@ -26,6 +26,7 @@ struct HttpOptions {
   uint16_t port = 8000;  // 0: the system picks one
   int io_threads = 1;
   size_t max_body_bytes = 16 * 1024 * 1024;
+  LargeBodies large_bodies{};
   size_t max_head_bytes = 32 * 1024;
   size_t max_connections = 1024;                     // fewer if the process may not open that many files
   std::chrono::milliseconds head_timeout{10'000};    // from a request's first byte to its blank line

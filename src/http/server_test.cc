@@ -171,6 +171,28 @@ TEST_F(HttpServerTest, RefusesLargeBodiesButStillAnswers) {
               EndsWith("yyyy"));
 }
 
+TEST_F(HttpServerTest, OneRouteMayTakeLargerBodies) {
+  options_.max_body_bytes = 1000;
+  options_.large_bodies = {
+      100'000, [](std::string_view method, std::string_view path) { return method == "POST" && path == "/echo"; }};
+  start();
+  const auto post = [&](std::string_view target, size_t n) {
+    return ask(
+        fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", target, n, std::string(n, 'y')));
+  };
+  EXPECT_THAT(post("/echo?a=b", 100'000), AllOf(StartsWith("HTTP/1.1 200 "), EndsWith("yyyy")));
+  EXPECT_THAT(post("/echo", 100'001), AllOf(StartsWith("HTTP/1.1 413 "), HasSubstr("100000 bytes")));
+  EXPECT_THAT(post("/other", 1001), AllOf(StartsWith("HTTP/1.1 413 "), HasSubstr("larger than 1000 bytes")));
+  EXPECT_THAT(post("/other", 200'000), AllOf(StartsWith("HTTP/1.1 413 "), HasSubstr("larger than 1000 bytes")));
+  EXPECT_THAT(post("/other", 1000), StartsWith("HTTP/1.1 404 "));
+  for (const char* target : {"/echo", "/other"}) {
+    std::string chunks = fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", target);
+    for (int i = 0; i < 100; ++i) chunks += "10\r\n0123456789abcdef\r\n";
+    chunks += "0\r\n\r\n";
+    EXPECT_THAT(ask(chunks), StartsWith(target == std::string("/echo") ? "HTTP/1.1 200 " : "HTTP/1.1 413 "));
+  }
+}
+
 TEST_F(HttpServerTest, RefusesWhatIsNotHttp) {
   start();
   EXPECT_THAT(ask("\x16\x03\x01\x02garbage\r\n\r\n"), StartsWith("HTTP/1.1 400 "));

@@ -224,7 +224,7 @@ void Cache::release(KvLease& lease, LeaseEnd end) {
     close_flight(lease);
     mark_replay(lease, lease.path_.size(), 0);  // the end of a turn
     if (prefix_.tiering != nullptr) store_again(lease);
-    const bool is_kept = end != LeaseEnd::kUndo && lease.session != SessionId() && !lease.path_.empty();
+    const bool is_kept = end != LeaseEnd::kUndo && lease.session != SessionId();
     if (prefix_.sessions != nullptr && is_kept) keep_session(lease, end);
   }
   for (uint32_t g = 0; g < lease.tables_.size(); ++g) {

@@ -43,6 +43,7 @@ class FakeTier final : public TierStore {
     work_.push_back([=, this] {
       std::vector<std::byte> bytes(block.bytes);
       io_.copy_out(block.model, object.group, block.block, bytes);
+      n_replays += block.use == TierUse::kReplay ? 1 : 0;
       objects_[object] = std::move(bytes);
       return TierDone{ticket, TierVerb::kPut, TierOutcome::kDone, {}};
     });
@@ -93,6 +94,7 @@ class FakeTier final : public TierStore {
   std::map<std::array<std::byte, 32>, TierOutcome> faults;  // of gets, by key
   TierStats given_stats;
   int n_asks = 0, n_gets = 0;
+  int n_replays = 0;  // puts of windows' blocks
 
  private:
   Objects& objects_;

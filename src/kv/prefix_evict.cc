@@ -159,6 +159,7 @@ void PrefixIndex::erase(NodeId id) {
     --owner.n_nodes;
     owner.n_protected -= gone.segment == LruSegment::kProtected && gone.n_sessions == 0 ? 1 : 0;
     owner.n_held -= gone.n_sessions > 0 ? 1 : 0;
+    stats_.pin_bytes -= pin_bytes(gone);
     evicted_[evicted_at(gone.key)] = gone.key.high;
     node(parent).last_use = std::max(node(parent).last_use, gone.last_use);
   }

@@ -52,6 +52,7 @@ struct PrefixStats {
   uint64_t evicted_held = 0;        // of all of these, blocks that a session held
   uint64_t held_bytes = 0;          // now, of blocks that sessions hold, in use or not
   uint64_t pinned_bytes = 0;        // of those, pinned
+  uint64_t pin_bytes = 0;  // what these may come to: pinned windows count whether their blocks are there or not
 };
 
 // What goes first is of the lowest rank.
@@ -122,6 +123,8 @@ class PrefixIndex {
   void find_path(NodeId root, std::span<const TokenId> token_ids, std::vector<NodeId>& path) const;
   HoldRank rank(NodeId id) const;
   size_t node_bytes(NodeId id) const;  // of all its blocks
+  // By how much PrefixStats::pin_bytes grows where a hold has the node as its block `block`.
+  uint64_t pin_growth(NodeId id, const PathHold& hold, size_t block) const;
 
   // Evicts until `needs` can be allocated. False, with nothing evicted, if that is not enough. Pinned nodes and held blocks stay.
   bool make_room(std::span<const BlockNeed> needs);
@@ -181,6 +184,8 @@ class PrefixIndex {
   void recount(NodeId id, const PathHold& hold, size_t block, Count count);
   void relink_windows(NodeId id, HoldRank before);
   void count_bytes(const PrefixNode& n, uint32_t group, Count count);
+  uint64_t pin_bytes(const Owner& owner, uint32_t n_pins, uint32_t n_windows) const;
+  uint64_t pin_bytes(const PrefixNode& n) const { return pin_bytes(owners_[n.owner], n.n_pins, n.n_windows); }
   BlockId take_block(NodeId id, uint32_t group);
   HoldRank rank_of_extent(uint32_t extent);
   Status check_hold(NodeId id) const;

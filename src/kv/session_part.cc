@@ -40,9 +40,13 @@ Result<std::vector<SessionPart::Block>> parse_blocks(ByteReader& in, uint32_t n_
 
 }  // namespace
 
+size_t part_overhead_bytes(size_t n_name, size_t n_tokens, size_t n_blocks) {
+  return kHeadBytes + n_name + 4 + n_tokens * 4 + n_blocks * 16 + kMacBytes + kCrcBytes;
+}
+
 std::vector<std::byte> encode_part(const SessionPart& part, std::span<const std::byte> secret) {
-  size_t n_bytes = kHeadBytes + part.name.size() + 4 + part.token_ids.size() * 4 + kMacBytes + kCrcBytes;
-  for (const SessionPart::Block& block : part.blocks) n_bytes += 16 + block.bytes.size();
+  size_t n_bytes = part_overhead_bytes(part.name.size(), part.token_ids.size(), part.blocks.size());
+  for (const SessionPart::Block& block : part.blocks) n_bytes += block.bytes.size();
   std::vector<std::byte> bytes;
   bytes.reserve(n_bytes);
   ByteWriter out(bytes);

@@ -34,6 +34,8 @@ struct SessionPart {
   std::vector<Block> blocks;       // by position, then group; no two the same
 };
 
+// As encode_part() makes them, beside the bytes of the blocks.
+size_t part_overhead_bytes(size_t n_name, size_t n_tokens, size_t n_blocks);
 std::vector<std::byte> encode_part(const SessionPart& part, std::span<const std::byte> secret);
 // Errors: kInvalidArgument (damaged, or nothing of the kind), kUnsupported (another version).
 Result<SessionPart> parse_part(std::span<const std::byte> bytes);

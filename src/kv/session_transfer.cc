@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -12,12 +13,21 @@ BlockTokens block_tokens(std::span<const TokenId> tokens, size_t block) {
   return tokens.subspan(block * kBlockTokens).first<kBlockTokens>();
 }
 
+// `bytes`: of a block in every group.
+size_t blocks_within(size_t part_bytes, size_t bytes) { return std::max<size_t>(1, part_bytes / bytes); }
+
 }  // namespace
+
+size_t SessionTransfer::most_part_bytes(std::span<const size_t> block_bytes, size_t n_tokens) {
+  const size_t bytes = std::accumulate(block_bytes.begin(), block_bytes.end(), size_t{0});
+  const size_t n_blocks = blocks_within(kPartBytes, bytes);
+  return n_blocks * bytes + part_overhead_bytes(kMaxSessionName, n_tokens, n_blocks * block_bytes.size());
+}
 
 size_t SessionTransfer::blocks_of_part(const SessionModel& model) const {
   size_t bytes = 0;
   for (const PrefixOwner::Group& group : model.groups) bytes += memory_.pool.block_bytes(group.size_class);
-  return std::max<size_t>(1, part_bytes_ / bytes);
+  return blocks_within(part_bytes_, bytes);
 }
 
 void SessionTransfer::find_path(const SessionKey& key, const SessionModel& model, std::span<const TokenId> tokens) {

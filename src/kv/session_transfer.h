@@ -24,6 +24,8 @@ namespace pagoda::kv {
 class SessionTransfer {
  public:
   static constexpr size_t kPartBytes = size_t{4} << 20;  // about: whole blocks, and at least one
+  // Of a part with all that is around the blocks, for a model with such blocks (by group) and sessions of so many tokens.
+  static size_t most_part_bytes(std::span<const size_t> block_bytes, size_t n_tokens);
 
   struct Memory {
     BlockPool& pool;

@@ -112,6 +112,35 @@ TEST(SessionTransfer, WhatNobodyHasAnyMoreIsLeftOut) {
   EXPECT_EQ(to.cached_blocks(), 0u);
 }
 
+// A block of Llama-2-13B in bf16 is 25 MiB: more than a part should have, and than bodies of other requests may.
+TEST(SessionTransfer, APartHasAtLeastABlockAndItsSizeIsKnownBefore) {
+  FakeTier::Objects here, there;
+  Server from(here, 60, kWindowed), to(there, 60, kWindowed);
+  SessionTransfer narrow({from.pool, from.index, from.io, *from.sessions, from.tiering.get()}, kSecret, 100);
+  from.turn(salted_tokens(330));
+  for (uint32_t n = 0; n < 10; ++n) {
+    auto made = narrow.export_part(kChat, n, kIdentity, Patience::kMayWait);
+    ASSERT_TRUE(made);
+    const auto& part = std::get<SessionTransfer::Exported>(*made);
+    EXPECT_EQ(part.n_parts, 10u);
+    ASSERT_TRUE(to.import(part.bytes));
+  }
+  EXPECT_EQ(to.sessions->info(kChat)->n_tokens, 330u);
+  SessionTransfer wide({from.pool, from.index, from.io, *from.sessions, from.tiering.get()}, kSecret);
+  const auto all = wide.export_part(kChat, 0, kIdentity, Patience::kMayWait);
+  ASSERT_TRUE(all);
+  constexpr std::array<size_t, 2> kSmall{256, 256};
+  EXPECT_LE(std::get<SessionTransfer::Exported>(*all).bytes.size(), SessionTransfer::most_part_bytes(kSmall, 330));
+  const size_t llama = size_t{40} * 2 * 5120 * 2 * kBlockTokens;
+  const SessionPart part{.root = {},
+                         .name = std::string(kMaxSessionName, 'x'),
+                         .token_ids = salted_tokens(4096),
+                         .blocks = {{0, GroupId(0), std::vector<std::byte>(llama)}}};
+  const size_t most = SessionTransfer::most_part_bytes(std::span(&llama, 1), 4096);
+  EXPECT_LE(encode_part(part, kSecret).size(), most);
+  EXPECT_GT(most, size_t{16} << 20);
+}
+
 TEST(SessionTransfer, APartThatIsNotThereIsNamed) {
   FakeTier::Objects here;
   Server from(here);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kv/block_table.h"
 
 namespace pagoda::kv {
 namespace {
@@ -67,20 +66,32 @@ Sessions::Session* Sessions::find(SessionId id) {
 
 uint64_t Sessions::table_bytes() const { return stats_.table_bytes + table_.size() * kRowBytes + sinking_bytes_; }
 
-// Ends the oldest idle ones until `grown`, or a new session if it is null, may have so many tokens. False: the others are pinned or running.
+// Ends the oldest idle ones until `grown`, or a new session if it is null, may have so many tokens. False, and nothing ended: the others
+// are pinned or running.
 bool Sessions::make_table_room(const Session* grown, size_t n_tokens) {
+  std::vector<Session*> going;
+  if (!find_table_room(grown, n_tokens, going)) return false;
+  for (Session* oldest : going) {
+    ++stats_.displaced;
+    end(*oldest);
+  }
+  return true;
+}
+
+// Which ones would have to go.
+bool Sessions::find_table_room(const Session* grown, size_t n_tokens, std::vector<Session*>& going) const {
   const uint64_t own_bytes = grown == nullptr ? 0 : kRowBytes + grown->token_ids->size() * sizeof(TokenId);
   const uint64_t new_bytes = kRowBytes + n_tokens * sizeof(TokenId);
   const uint64_t most_bytes = most_held_bytes(config_);
   if (new_bytes > most_bytes) return false;
-  const auto fits = [&] { return table_bytes() - sinking_bytes_ - own_bytes + new_bytes <= most_bytes; };
-  for (auto at = by_use_.begin(); at != by_use_.end() && !fits();) {
-    Session* oldest = find((at++)->second);
+  uint64_t bytes = table_bytes() - sinking_bytes_ - own_bytes + new_bytes;
+  for (auto at = by_use_.begin(); at != by_use_.end() && bytes > most_bytes; ++at) {
+    Session* oldest = by_id_.at(at->second);
     if (oldest == grown) continue;
-    ++stats_.displaced;
-    end(*oldest);
+    bytes -= kRowBytes + oldest->token_ids->size() * sizeof(TokenId);
+    going.push_back(oldest);
   }
-  return fits();
+  return bytes <= most_bytes;
 }
 
 // A new one that is to have so many tokens. Null where every session there is room for is pinned or running.
@@ -154,6 +165,13 @@ void Sessions::leave(SessionId id) {
   CHECK(session->n_running > 0);
   --session->n_running;
   touch(*session);
+  save(*session);
+}
+
+// Whether a turn of these tokens takes the place of what the session holds: a beginning of that, or less than a block, leaves nothing new.
+bool Sessions::is_news(const Session& session, ModelId model, std::span<const TokenId> token_ids) const {
+  if (token_ids.size() < kBlockTokens) return false;
+  return session.model != model || !begins_with(*session.token_ids, token_ids);
 }
 
 void Sessions::take(SessionTurn turn) {
@@ -161,7 +179,7 @@ void Sessions::take(SessionTurn turn) {
   if (session == nullptr) return;
   CHECK(turn.path.size() == turn.token_ids.size() / kBlockTokens);
   touch(*session);
-  if (session->model == turn.model && begins_with(*session->token_ids, turn.token_ids)) {
+  if (!is_news(*session, turn.model, turn.token_ids)) {
     hold_again(*session);
   } else if (make_table_room(session, turn.token_ids.size())) {
     drop(*session);
@@ -174,8 +192,16 @@ void Sessions::take(SessionTurn turn) {
   if (turn.end == LeaseEnd::kPause) return;
   ++session->n_turns;
   ++stats_.turns;
-  save(*session);
   if (turn.copies == TierCopies::kSome) sink(*session);
+}
+
+size_t Sessions::tokens_after(SessionId id, ModelId model, std::span<const TokenId> token_ids) const {
+  const auto at = by_id_.find(id);
+  if (at == by_id_.end()) return 0;
+  const Session& session = *at->second;
+  std::vector<Session*> going;
+  const bool takes = is_news(session, model, token_ids) && find_table_room(&session, token_ids.size(), going);
+  return takes ? token_ids.size() : session.token_ids->size();
 }
 
 Status Sessions::create(const SessionKey& key, std::optional<int64_t> ttl_us) {
@@ -210,7 +236,7 @@ Status Sessions::pin(const SessionKey& key, Pin pin) {
   if (session == nullptr) return unknown(key);
   if (session->is_pinned == (pin == Pin::kOn)) return {};
   if (pin == Pin::kOn) {
-    const uint64_t bytes = bytes_to_pin(*session), pinned = config_.index->stats().pinned_bytes;
+    const uint64_t bytes = bytes_to_pin(*session), pinned = config_.index->stats().pin_bytes;
     if (pinned + bytes > pin_limit_bytes()) {
       return fail(ErrorCode::kConflict, "pinning {} takes {} bytes; {} of at most {} (half of --kv-memory) are pinned",
                   key.name, bytes, pinned, pin_limit_bytes());
@@ -297,62 +323,6 @@ std::optional<int64_t> Sessions::next_us() const {
   if (!by_expiry_.empty()) next = by_expiry_.begin()->first;
   if (!sinking_.empty()) next = std::min(next.value_or(sink_us_), sink_us_);
   return next;
-}
-
-NodeId Sessions::root_of(const Session& session) const {
-  const auto model = models_.find(session.model);
-  if (model == models_.end()) return kNoNode;
-  return config_.index->find_root(model->second.owner, model->second.fingerprint, session.key.cache_namespace);
-}
-
-// Of the blocks, the first that the token behind them all would see in a window group.
-size_t Sessions::first_window(const Session& session) const {
-  const size_t n_blocks = session.token_ids->size() / kBlockTokens;
-  size_t first = n_blocks;
-  for (const PrefixOwner::Group& group : models_.at(session.model).groups) {
-    if (group.window_tokens == 0) continue;
-    const auto n_tokens = static_cast<int32_t>(n_blocks) * kBlockTokens;
-    first = std::min(first, blocks_out_of_window(group.window_tokens, n_tokens));
-  }
-  return first;
-}
-
-// `path`: of its tokens' whole blocks, as far as they are there. A pinned session pins as many as the limit lets it.
-void Sessions::hold(Session& session, std::span<const NodeId> path) {
-  CHECK(session.hold.n_blocks == 0);
-  if (path.empty()) return;
-  PathHold hold{.n_blocks = path.size(), .first_window = first_window(session)};
-  uint64_t bytes = config_.index->stats().pinned_bytes;
-  for (; session.is_pinned && hold.n_pinned < path.size(); ++hold.n_pinned) {
-    const NodeId id = path[hold.n_pinned];
-    if (config_.index->rank(id) != HoldRank::kPinned) bytes += config_.index->node_bytes(id);
-    if (bytes > pin_limit_bytes()) break;
-  }
-  config_.index->hold_path(path, hold);
-  session.hold = hold;
-}
-
-void Sessions::drop(Session& session) {
-  config_.index->drop_path(root_of(session), *session.token_ids, session.hold);
-  session.hold = {};
-}
-
-// All of it that is there now.
-void Sessions::hold_again(Session& session) {
-  drop(session);
-  path_.clear();
-  config_.index->find_path(root_of(session), *session.token_ids, path_);
-  hold(session, path_);
-}
-
-uint64_t Sessions::bytes_to_pin(const Session& session) const {
-  path_.clear();
-  config_.index->find_path(root_of(session), *session.token_ids, path_);
-  uint64_t bytes = 0;
-  for (const NodeId id : path_) {
-    if (config_.index->rank(id) != HoldRank::kPinned) bytes += config_.index->node_bytes(id);
-  }
-  return bytes;
 }
 
 void Sessions::set_tokens(Session& session, SharedTokens token_ids) {

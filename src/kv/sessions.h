@@ -2,7 +2,7 @@
 // keeps no sampler state: its next turn matches like any prompt, and finds more.
 //
 //   turn      a lease that names a session leaves it its committed tokens when it is released. What ended last is held, unless it is only
-//             the beginning of what is held already, or longer than the table has room for when all that are idle have ended
+//             the beginning of what is held already, shorter than a block, or longer than the table has room for when all that are idle have ended
 //   hold      the path's nodes, and the windows behind its last whole block, are evicted after all that no session holds; pinned ones
 //             last, up to half of the budget. Everything can still be evicted: idle sessions never stand in anybody's way
 //   sinking   blocks are in the tiers since they were sealed; those that found no room on their way then are stored by poll()
@@ -121,6 +121,8 @@ class Sessions {
   void leave(SessionId id);
   // An ended session's turn is nobody's.
   void take(SessionTurn turn);
+  // How many tokens the session has once a turn of these has been taken; of none: how many it has now.
+  size_t tokens_after(SessionId id, ModelId model, std::span<const TokenId> token_ids) const;
 
   // kConflict: the name is taken, or there is no room: the message names the limit. kNotFound: no such session of that namespace.
   Status create(const SessionKey& key, std::optional<int64_t> ttl_us);
@@ -186,6 +188,8 @@ class Sessions {
   Session& make(const SessionKey& key, int64_t ttl_us);
   Session* open(const SessionKey& key, int64_t ttl_us, size_t n_tokens);
   bool make_table_room(const Session* grown, size_t n_tokens);
+  bool find_table_room(const Session* grown, size_t n_tokens, std::vector<Session*>& going) const;
+  bool is_news(const Session& session, ModelId model, std::span<const TokenId> token_ids) const;
   uint64_t table_bytes() const;
   void end(Session& session);
   void set_idle(Session& session);
@@ -193,6 +197,7 @@ class Sessions {
   void touch(Session& session);
   NodeId root_of(const Session& session) const;
   void hold(Session& session, std::span<const NodeId> path);
+  void limit_pins(std::span<const NodeId> path, size_t n_wanted, PathHold& hold) const;
   void drop(Session& session);
   void hold_again(Session& session);
   size_t first_window(const Session& session) const;

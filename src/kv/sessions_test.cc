@@ -161,6 +161,59 @@ TEST(Sessions, TheLatestTurnIsHeldUnlessItIsABeginning) {
   sound(w);
 }
 
+// A session that is not pinned holds windows of nodes that another one pins.
+TEST(Sessions, NoWindowPassesTheLimitOfPins) {
+  PrefixWorld w(16, kWindowed);  // 64 blocks: 32 may be pinned
+  const std::vector<TokenId> list = salted_tokens(640);
+  turn(w, named("a"), list);
+  ASSERT_TRUE(w.sessions->pin(named("a"), Sessions::Pin::kOn));
+  EXPECT_EQ(w.index.stats().pinned_bytes, (20 + 3) * 256u);
+  turn(w, named("b"), salted_tokens(192, 1));
+  ASSERT_TRUE(w.sessions->pin(named("b"), Sessions::Pin::kOn));
+  EXPECT_EQ(w.index.stats().pinned_bytes, 32 * 256u) << "to the byte";
+  turn(w, named("c"), std::span(list).first(320));
+  EXPECT_EQ(w.sessions->info(named("c"))->n_tokens, 320u);
+  EXPECT_LE(w.index.stats().pinned_bytes, w.sessions->stats().pin_limit_bytes);
+  sound(w);
+  // Where there is room, it does.
+  ASSERT_TRUE(w.sessions->remove(named("b")));
+  turn(w, named("c"), std::span(list).first(320));
+  EXPECT_EQ(w.index.stats().pinned_bytes, (20 + 3 + 3) * 256u);
+  sound(w);
+}
+
+TEST(Sessions, ATurnShorterThanABlockLeavesWhatIsHeld) {
+  PrefixWorld w(32, kOneGroup);
+  const std::vector<TokenId> list = salted_tokens(330), other = salted_tokens(20, 9), longer = salted_tokens(70, 9);
+  turn(w, named("a"), list);
+  const SessionId id = w.sessions->enter(named("a"));
+  EXPECT_EQ(w.sessions->tokens_after(id, ModelId(0), other), 330u);
+  EXPECT_EQ(w.sessions->tokens_after(id, ModelId(0), std::span(list).first(100)), 330u);
+  EXPECT_EQ(w.sessions->tokens_after(id, ModelId(0), {}), 330u);
+  EXPECT_EQ(w.sessions->tokens_after(id, ModelId(0), longer), 70u);
+  w.sessions->leave(id);
+  turn(w, named("a"), other);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_tokens, 330u);
+  EXPECT_EQ(w.sessions->info(named("a"))->n_turns, 2u) << "a turn nevertheless";
+  EXPECT_EQ(held(w), 10 * 256u);
+  sound(w);
+}
+
+// Its TTL counts from then, in this process and in the next.
+TEST(Sessions, TheLastRequestIsRememberedWhateverItComputed) {
+  FakeTier::Objects objects;
+  Memory memory;
+  TieredWorld w(16, objects, kOneGroup, FakeTier::Index::kKept, {}, &memory);
+  w.sessions->leave(w.sessions->enter(named("visited")));
+  ASSERT_TRUE(memory.records.contains("visited"));
+  turn(w, named("short"), salted_tokens(20));
+  ASSERT_TRUE(memory.records.contains("short"));
+  turn(w, named("a"), salted_tokens(330));
+  w.clock.advance_us(kTestTtlUs / 2);
+  w.sessions->leave(w.sessions->enter(named("a")));
+  EXPECT_EQ(memory.records["a"].left_us, kTestTtlUs);
+}
+
 // A lease's list has room for twice its tokens; the table counts four bytes for each.
 TEST(Sessions, KeepNoMoreThanTheTokens) {
   PrefixWorld w(16, kOneGroup);
@@ -246,30 +299,36 @@ TEST(Sessions, TheOldestIdleOneGoesWhenThereAreTooMany) {
 // 512 bytes a session and four a token.
 TEST(Sessions, TheTableStaysWithinItsBytes) {
   PrefixWorld w(16, kOneGroup);
-  const uint64_t most_bytes = 4 * (512 + 20 * 4);
+  const uint64_t most_bytes = 4 * (512 + 40 * 4);
   Sessions small({.index = &w.index, .pool = &w.pool, .clock = &w.clock, .most_table_bytes = most_bytes});
   small.add_model({ModelId(0), 0, {}, {{w.caches[0]->size_class(GroupId(0)), 0}}});
   const auto turn = [&](const std::string& name, int n_tokens) {
     w.clock.advance_us(1);
     const SessionId id = small.enter(named(name));
-    small.take({.session = id, .model = ModelId(0), .token_ids = salted_tokens(n_tokens), .path = {}});
+    const std::vector<TokenId> tokens = salted_tokens(n_tokens);
+    w.pass(tokens);
+    std::vector<NodeId> path;
+    w.index.find_path(w.index.find_root(0, {}, {}), tokens, path);
+    const size_t n_after = small.tokens_after(id, ModelId(0), tokens);
+    small.take({.session = id, .model = ModelId(0), .token_ids = tokens, .path = path});
     small.leave(id);
+    ASSERT_EQ(small.info(named(name))->n_tokens, n_after);
     ASSERT_LE(small.stats().table_bytes, most_bytes);
     ASSERT_SOUND(small.check_integrity());
   };
   const auto put = [&](const std::string& name, int n_tokens) {
     return small.put(named(name), ModelId(0), std::make_shared<const std::vector<TokenId>>(salted_tokens(n_tokens)));
   };
-  for (const char* name : {"a", "b", "c", "d"}) turn(name, 20);
+  for (const char* name : {"a", "b", "c", "d"}) turn(name, 40);
   EXPECT_EQ(small.stats().sessions, 4u);
-  turn("b", 31);
+  turn("b", 51);
   EXPECT_FALSE(small.info(named("a"))) << "the one not used for longest";
-  turn("e", 31);
+  turn("e", 51);
   EXPECT_FALSE(small.info(named("c")));
-  EXPECT_EQ(small.info(named("b"))->n_tokens, 31u);
-  EXPECT_EQ(small.info(named("e"))->n_tokens, 31u);
+  EXPECT_EQ(small.info(named("b"))->n_tokens, 51u);
+  EXPECT_EQ(small.info(named("e"))->n_tokens, 51u);
   // What could never fit costs nobody his session; what fits alone ends all that are idle.
-  EXPECT_EQ(put("f", 500).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(put("f", 560).error().code, ErrorCode::kConflict);
   EXPECT_EQ(small.stats().sessions, 3u);
   ASSERT_TRUE(small.pin(named("b"), Sessions::Pin::kOn));
   EXPECT_FALSE(put("f", 460));
@@ -277,7 +336,7 @@ TEST(Sessions, TheTableStaysWithinItsBytes) {
   ASSERT_TRUE(put("f", 460));
   EXPECT_EQ(small.stats().sessions, 1u);
   // A turn that finds no room leaves what is held.
-  turn("f", 10);
+  turn("f", 600);
   EXPECT_EQ(small.info(named("f"))->n_tokens, 460u);
   EXPECT_LE(small.stats().table_bytes, most_bytes);
 }
@@ -402,9 +461,8 @@ TEST(Sessions, ComeBackAfterARestart) {
     PrefixWorld w(16, kOneGroup);
     Sessions kept({.index = &w.index, .pool = &w.pool, .clock = &w.clock, .keeper = &memory, .ttl_us = kTestTtlUs});
     kept.add_model({ModelId(0), 0, {}, {{w.caches[0]->size_class(GroupId(0)), 0}}});
-    const SessionId id = kept.enter(named("a"));
-    kept.take({.session = id, .model = ModelId(0), .token_ids = salted_tokens(20), .path = {}});
-    kept.leave(id);
+    const auto tokens = std::make_shared<const std::vector<TokenId>>(salted_tokens(20));
+    ASSERT_TRUE(kept.put(named("a"), ModelId(0), tokens));
     ASSERT_TRUE(kept.fork(named("a"), "b"));
     ASSERT_TRUE(kept.pin(named("b"), Sessions::Pin::kOn));
     ASSERT_TRUE(kept.create(named("c"), std::nullopt));

@@ -61,7 +61,7 @@ inline constexpr size_t kTestSessions = 8;
 struct PrefixWorld {
   // `models`: each one's groups. Extents of 1 KiB.
   PrefixWorld(size_t n_extents, const std::vector<std::vector<GroupSpec>>& models, PrefixTrie::HashFn hash = xxh3_128,
-              WithTiers tiers = WithTiers::kNo, const TieringConfig& config = {})
+              WithTiers tiers = WithTiers::kNo, const TieringConfig& config = {}, SessionKeeper* keeper = nullptr)
       : pool({.budget_bytes = n_extents * 1024, .extent_bytes = 1024}),
         index(pool, 17, hash),
         arena(n_extents * 1024),
@@ -71,6 +71,7 @@ struct PrefixWorld {
                                                         .pool = &pool,
                                                         .clock = &clock,
                                                         .tiering = tiering.get(),
+                                                        .keeper = keeper,
                                                         .ttl_us = kTestTtlUs,
                                                         .most_sessions = kTestSessions});
     for (uint32_t m = 0; m < models.size(); ++m) {

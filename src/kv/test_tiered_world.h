@@ -13,8 +13,9 @@ namespace pagoda::kv {
 struct TieredWorld : PrefixWorld {
   TieredWorld(size_t n_extents, FakeTier::Objects& objects,
               const std::vector<std::vector<GroupSpec>>& models = kOneGroup,
-              FakeTier::Index index = FakeTier::Index::kKept, const TieringConfig& config = {})
-      : PrefixWorld(n_extents, models, xxh3_128, WithTiers::kYes, config) {
+              FakeTier::Index index = FakeTier::Index::kKept, const TieringConfig& config = {},
+              SessionKeeper* keeper = nullptr)
+      : PrefixWorld(n_extents, models, xxh3_128, WithTiers::kYes, config, keeper) {
     auto fake = std::make_unique<FakeTier>(objects, tiering->io(), index);
     tier = fake.get();
     tiering->add_store(std::move(fake));

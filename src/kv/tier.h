@@ -54,11 +54,15 @@ struct TierObjectHash {
   size_t operator()(const TierObject& object) const noexcept;
 };
 
+// What a block serves: every later token (of groups with full attention), or replay points only (of sliding windows).
+enum class TierUse : uint8_t { kContext, kReplay };
+
 // A block of the arena, for BlockIo.
 struct TierBlock {
   ModelId model;
   BlockId block;
   size_t bytes = 0;  // the group's block_bytes
+  TierUse use = TierUse::kContext;
 };
 
 enum class TierVerb : uint8_t { kPut, kGet, kAsk, kClear };
@@ -101,6 +105,7 @@ std::string_view to_string(TierFault fault);
 struct TierStats {
   uint64_t budget_bytes = 0;  // 0: not ours to bound (Redis)
   uint64_t used_bytes = 0;    // of the budget
+  uint64_t replay_bytes = 0;  // of these, for replay points
   uint64_t objects = 0;
   uint64_t hits = 0, misses = 0, puts = 0;  // completed
   uint64_t hit_bytes = 0, put_bytes = 0;

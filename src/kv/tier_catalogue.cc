@@ -7,7 +7,6 @@
 #include "base/check.h"
 
 namespace pagoda::kv {
-
 Segment::~Segment() {
   if (fd >= 0) ::close(fd);
 }
@@ -26,9 +25,10 @@ std::optional<TierGarbage> TierCatalogue::unpin(Segment& segment) {
   return detach_as_garbage(static_cast<size_t>(at - segments_.begin()));
 }
 
-std::optional<TierCatalogue::Place> TierCatalogue::take_slot(uint64_t slot_bytes) {
+std::optional<TierCatalogue::Place> TierCatalogue::take_slot(uint64_t slot_bytes, TierUse use) {
   for (const auto& segment : segments_) {
-    if (segment->shape.slot_bytes != slot_bytes || segment->is_doomed || segment->free_slots.empty()) continue;
+    if (segment->shape.slot_bytes != slot_bytes || segment->shape.use != use) continue;
+    if (segment->is_doomed || segment->free_slots.empty()) continue;
     const uint32_t slot = segment->free_slots.back();
     segment->free_slots.pop_back();
     pin(*segment);
@@ -83,34 +83,49 @@ TierGarbage TierCatalogue::detach_as_garbage(size_t at) {
   return {.path = segment->path, .bytes = segment->shape.file_bytes(), .segment = std::move(segment)};
 }
 
-size_t TierCatalogue::oldest() const {
-  size_t oldest = segments_.size();
+uint64_t TierCatalogue::replay_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& segment : segments_)
+    bytes += segment->shape.use == TierUse::kReplay ? segment->shape.file_bytes() : 0;
+  return bytes;
+}
+
+// Of those without pins.
+std::optional<size_t> TierCatalogue::oldest(TierUse use) const {
+  std::optional<size_t> oldest;
   for (size_t i = 0; i < segments_.size(); ++i) {
-    if (segments_[i]->n_pins > 0) continue;
-    if (oldest == segments_.size() || segments_[i]->last_use < segments_[oldest]->last_use) oldest = i;
+    if (segments_[i]->n_pins > 0 || segments_[i]->shape.use != use) continue;
+    if (!oldest || segments_[i]->last_use < segments_[*oldest]->last_use) oldest = i;
   }
   return oldest;
 }
 
-std::optional<TierGarbage> TierCatalogue::next_victim() {
+// The one to go next, if so many bytes of replay points are to come.
+std::optional<size_t> TierCatalogue::next_segment(uint64_t new_replay_bytes) const {
+  const std::optional<size_t> replay = oldest(TierUse::kReplay), context = oldest(TierUse::kContext);
+  if (!replay || !context) return replay ? replay : context;
+  return replay_bytes() + new_replay_bytes > replay_budget_bytes_ ? replay : context;
+}
+
+std::optional<TierGarbage> TierCatalogue::next_victim(uint64_t new_replay_bytes) {
   if (!quarantined_.empty()) {
     TierGarbage garbage = std::move(quarantined_.back());
     quarantined_.pop_back();
     return garbage;
   }
-  const size_t at = oldest();
-  if (at == segments_.size()) return std::nullopt;
+  const std::optional<size_t> at = next_segment(new_replay_bytes);
+  if (!at) return std::nullopt;
   ++reclaimed_segments_;
-  reclaimed_objects_ += segments_[at]->n_objects;
-  return detach_as_garbage(at);
+  reclaimed_objects_ += segments_[*at]->n_objects;
+  return detach_as_garbage(*at);
 }
 
-std::optional<std::vector<TierGarbage>> TierCatalogue::make_room(uint64_t file_bytes) {
+std::optional<std::vector<TierGarbage>> TierCatalogue::make_room(uint64_t file_bytes, TierUse use) {
   uint64_t removable = 0;
   for (const TierGarbage& file : quarantined_) removable += file.bytes;
   for (const auto& segment : segments_) removable += segment->n_pins == 0 ? segment->shape.file_bytes() : 0;
   if (file_bytes > budget_bytes_ || used_bytes_ - removable > budget_bytes_ - file_bytes) return std::nullopt;
-  return victims_down_to(budget_bytes_ - file_bytes);
+  return victims_down_to(budget_bytes_ - file_bytes, use == TierUse::kReplay ? file_bytes : 0);
 }
 
 bool TierCatalogue::reserve(uint64_t file_bytes) {
@@ -144,11 +159,11 @@ void TierCatalogue::add_quarantined(std::string path, uint64_t bytes) {
   quarantined_.push_back({.path = std::move(path), .bytes = bytes, .segment = nullptr});
 }
 
-std::vector<TierGarbage> TierCatalogue::victims_down_to(uint64_t bytes) {
+std::vector<TierGarbage> TierCatalogue::victims_down_to(uint64_t bytes, uint64_t new_replay_bytes) {
   std::vector<TierGarbage> victims;
   uint64_t going = 0;
   while (used_bytes_ - going > bytes) {
-    std::optional<TierGarbage> victim = next_victim();
+    std::optional<TierGarbage> victim = next_victim(new_replay_bytes);
     if (!victim) break;
     going += victim->bytes;
     victims.push_back(std::move(*victim));

@@ -1,5 +1,8 @@
 // TierCatalogue: what a disk tier knows without I/O: its segments, which slot holds which object, and which segments go for room.
 //
+// Room. Replay points (tier.h's TierUse) have a part of the budget to themselves, the other blocks the rest; what one does not use the other
+// may, until it is wanted: whichever has more than its part gives up the segment used longest ago.
+//
 // Owns: the segments and their open files.   Units: bytes; last_use counts uses.
 // Invariants: (1) used_bytes() <= budget: every file of the folder that is ours counts, whole, from before it is made until after it is
 //   gone.  (2) an object has at most one slot.  (3) a pinned segment (I/O queued or under way) keeps its file.  (4) a slot is written once.
@@ -52,10 +55,13 @@ class TierCatalogue {
     const SlotRecord& record() const { return segment->records[slot]; }
   };
 
-  explicit TierCatalogue(uint64_t budget_bytes) : budget_bytes_(budget_bytes) {}
+  // `replay_budget_bytes`: of budget_bytes.
+  TierCatalogue(uint64_t budget_bytes, uint64_t replay_budget_bytes)
+      : budget_bytes_(budget_bytes), replay_budget_bytes_(replay_budget_bytes) {}
 
   uint64_t budget_bytes() const { return budget_bytes_; }
   uint64_t used_bytes() const { return used_bytes_; }
+  uint64_t replay_bytes() const;  // O(segments)
   size_t n_objects() const { return index_.size(); }
   size_t n_segments() const { return segments_.size(); }
 
@@ -66,8 +72,8 @@ class TierCatalogue {
   // What must be deleted if this was the last pin of a doomed segment; freed() is due when it is gone.
   std::optional<TierGarbage> unpin(Segment& segment);
 
-  // A slot of this size, of a segment that becomes pinned by it.
-  std::optional<Place> take_slot(uint64_t slot_bytes);
+  // A slot of this size and use, of a segment that becomes pinned by it.
+  std::optional<Place> take_slot(uint64_t slot_bytes, TierUse use);
   // The object's bytes and record are in the slot. Not if it has one already, or the segment is doomed.
   void publish(Place place, const SlotRecord& record);
   // The object has no place any more. False if it had none.
@@ -76,9 +82,9 @@ class TierCatalogue {
   // Its objects are gone at once, its file with its last pin. Requires that it is pinned.
   void doom(Segment& segment);
 
-  // What must be deleted before a new file of file_bytes fits: quarantined files first, then the segments that were used longest ago.
-  // None: room cannot be had, and nothing changed.
-  std::optional<std::vector<TierGarbage>> make_room(uint64_t file_bytes);
+  // What must be deleted before a new file of file_bytes fits: quarantined files first, then segments. None: room cannot be had, and nothing
+  // changed.
+  std::optional<std::vector<TierGarbage>> make_room(uint64_t file_bytes, TierUse use);
   // Counts a file that is about to be made. False: there is no room (any more).
   bool reserve(uint64_t file_bytes);
   void add_reserved(std::unique_ptr<Segment> segment);
@@ -86,7 +92,7 @@ class TierCatalogue {
   void add(std::unique_ptr<Segment> segment);
   void add_quarantined(std::string path, uint64_t bytes);
   // What must be deleted so that the budget holds.
-  std::vector<TierGarbage> shrink() { return victims_down_to(budget_bytes_); }
+  std::vector<TierGarbage> shrink() { return victims_down_to(budget_bytes_, 0); }
   // Everything. Pinned segments are doomed, their objects are gone at once.
   std::vector<TierGarbage> clear();
   // A file is gone, or was never made.
@@ -101,12 +107,14 @@ class TierCatalogue {
  private:
   std::unique_ptr<Segment> detach(size_t at);
   TierGarbage detach_as_garbage(size_t at);
-  size_t oldest() const;
-  std::optional<TierGarbage> next_victim();
-  std::vector<TierGarbage> victims_down_to(uint64_t bytes);
+  std::optional<size_t> oldest(TierUse use) const;
+  std::optional<size_t> next_segment(uint64_t new_replay_bytes) const;
+  std::optional<TierGarbage> next_victim(uint64_t new_replay_bytes);
+  std::vector<TierGarbage> victims_down_to(uint64_t bytes, uint64_t new_replay_bytes);
   void forget_all(Segment& segment);
 
   uint64_t budget_bytes_;
+  uint64_t replay_budget_bytes_;
   uint64_t used_bytes_ = 0;
   uint64_t now_ = 0;
   std::vector<std::unique_ptr<Segment>> segments_;

@@ -107,13 +107,18 @@ Status write_header(int fd, const SegmentShape& shape, const std::string& path) 
   return {};
 }
 
+tl::unexpected<Error> no_folder(const char* what, const std::string& path, int error) {
+  return fail(ErrorCode::kIo, "cannot {} {}: {}; name a folder that this process may make, or write into", what, path,
+              std::strerror(error));
+}
+
 }  // namespace
 
 Result<TierDir> TierDir::open(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return io_error("make", path, errno);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return no_folder("make the folder", path, errno);
   const std::string lock_path = path + "/lock";
   const int fd = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return io_error("open", lock_path, errno);
+  if (fd < 0) return no_folder("write into", path, errno);
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     ::close(fd);

@@ -74,6 +74,11 @@ DiskTier::~DiskTier() {
   for (std::thread& worker : workers_) worker.join();
 }
 
+Status DiskTier::check_dir(const std::string& dir) {
+  TRY(TierDir::open(dir));
+  return {};
+}
+
 Status DiskTier::clear_dir(const std::string& dir) {
   TRY_ASSIGN(const TierDir locked, TierDir::open(dir));
   return locked.clear();
@@ -184,6 +189,7 @@ TierStats DiskTier::stats() const {
   const TierCatalogue& catalogue = state_->catalogue;
   stats.budget_bytes = catalogue.budget_bytes();
   stats.used_bytes = catalogue.used_bytes();
+  stats.replay_bytes = catalogue.replay_bytes();
   stats.objects = catalogue.n_objects();
   stats.reclaimed_segments = catalogue.reclaimed_segments();
   stats.reclaimed_objects = catalogue.reclaimed_objects();

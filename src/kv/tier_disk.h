@@ -5,7 +5,8 @@
 //
 // Guarantees. Only whole objects are found after a process was killed at any moment: a record is written when its payload has been, and a
 // slot is written once. A payload whose CRC32C is wrong is never copied in: its slot is marked bad, for ever. All files together never
-// exceed the budget by a byte: victims are deleted before a new segment is made, whole segments, those used longest ago first.
+// exceed the budget by a byte: victims are deleted before a new segment is made, whole segments, those used longest ago first, and replay points
+// of sliding windows have a part of it to themselves.
 // A full disk stops puts for pause_us and counts them; gets go on. Nothing is synced: after a power cut, blocks that did not reach the
 // disk fail their CRC and are recomputed.
 //
@@ -15,6 +16,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +33,8 @@ struct DiskState;
 struct DiskTierConfig {
   std::string dir{};
   uint64_t budget_bytes = 0;
+  std::optional<uint64_t>
+      replay_budget_bytes{};              // of it, for replay points (tier_catalogue.h); none: a quarter, as in RAM
   uint64_t write_bytes_per_s = 0;         // 0: as fast as it goes
   size_t queue_bytes = size_t{64} << 20;  // of puts accepted and not finished
   uint64_t segment_bytes = 0;             // about; 0: a 64th of the budget
@@ -44,6 +48,8 @@ class DiskTier final : public TierStore {
   // `io` and `wake` must outlive the tier.
   static Result<std::unique_ptr<DiskTier>> open(DiskTierConfig config, BlockIo& io, std::function<void()> wake);
   ~DiskTier() override;
+  // Makes the folder if it is not there, and says why it cannot be used.
+  static Status check_dir(const std::string& dir);
   // Empties a folder that no process uses.
   static Status clear_dir(const std::string& dir);
 

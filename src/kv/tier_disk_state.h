@@ -35,7 +35,7 @@ struct DiskState {
         dir(std::move(d)),
         io(b),
         done(std::move(wake)),
-        catalogue(config.budget_bytes),
+        catalogue(config.budget_bytes, config.replay_budget_bytes.value_or(config.budget_bytes / 4)),
         pace(config.write_bytes_per_s) {}
 
   const DiskTierConfig config;

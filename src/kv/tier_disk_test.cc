@@ -97,6 +97,66 @@ TEST(DiskTier, ABlockThatIsNotWhatWasSealedIsNotStored) {
   EXPECT_EQ(w.tier->stats().faulted(TierFault::kStale), 1u);
 }
 
+// Replay points and other blocks neither crowd each other out nor leave room unused.
+class DiskTierParts : public testing::Test {
+ protected:
+  static TierObject object_of(uint64_t n, TierUse use) { return test_object(n, use == TierUse::kReplay ? 1 : 0); }
+  void put(uint64_t first, uint64_t n, TierUse use) {
+    for (uint64_t i = first; i < first + n; ++i) {
+      const TierObject object = object_of(i, use);
+      fill_with(object, w_.blocks.bytes(0));
+      TierBlock block = w_.blocks.block(0);
+      block.use = use;
+      ASSERT_EQ(w_.caller.put(object, block), TierOutcome::kDone);
+      const TierStats stats = w_.tier->stats();
+      ASSERT_LE(stats.used_bytes, stats.budget_bytes);
+      ASSERT_LE(stats.replay_bytes, stats.used_bytes);
+    }
+    ASSERT_TRUE(w_.tier->check_integrity());
+  }
+  uint64_t n_there(uint64_t first, uint64_t n, TierUse use) const {
+    uint64_t n_found = 0;
+    for (uint64_t i = first; i < first + n; ++i) n_found += w_.tier->presence(object_of(i, use)) == Presence::kYes;
+    return n_found;
+  }
+  static DiskTierConfig config() { return {.budget_bytes = 2 << 20, .segment_bytes = 32 << 10}; }
+
+  DiskWorld w_{config()};  // some 200 blocks in 50 segments
+};
+
+TEST_F(DiskTierParts, ReplayPointsLeaveOtherBlocksTheirPart) {
+  put(0, 120, TierUse::kContext);
+  put(0, 1000, TierUse::kReplay);
+  EXPECT_EQ(n_there(0, 120, TierUse::kContext), 120u) << "less than their part";
+  put(1000, 400, TierUse::kContext);
+  put(1000, 1000, TierUse::kReplay);
+  EXPECT_GE(n_there(1000, 400, TierUse::kContext), 140u);
+  EXPECT_LE(w_.tier->stats().replay_bytes, w_.tier->stats().budget_bytes / 4);
+}
+
+TEST_F(DiskTierParts, OtherBlocksLeaveReplayPointsTheirPart) {
+  put(0, 40, TierUse::kReplay);
+  put(0, 1000, TierUse::kContext);
+  EXPECT_EQ(n_there(0, 40, TierUse::kReplay), 40u);
+  w_.open(config());
+  EXPECT_EQ(n_there(0, 40, TierUse::kReplay), 40u);
+  put(1000, 1000, TierUse::kContext);
+  EXPECT_EQ(n_there(0, 40, TierUse::kReplay), 40u) << "also after a restart";
+}
+
+TEST_F(DiskTierParts, EitherMayUseWhatTheOtherDoesNot) {
+  put(0, 1000, TierUse::kReplay);
+  EXPECT_GT(n_there(0, 1000, TierUse::kReplay), 180u);
+  put(0, 1000, TierUse::kContext);
+  EXPECT_GT(n_there(0, 1000, TierUse::kContext), 140u);
+  EXPECT_GE(n_there(0, 1000, TierUse::kReplay), 40u);
+  const TicketId cleared = w_.caller.next_ticket();
+  ASSERT_TRUE(w_.tier->clear(cleared));
+  ASSERT_EQ(w_.caller.wait(cleared).outcome, TierOutcome::kDone);  // the files are gone, and count no more
+  put(2000, 1000, TierUse::kContext);
+  EXPECT_GT(n_there(2000, 1000, TierUse::kContext), 180u);
+}
+
 TEST(DiskTier, AskAnswersFromTheIndex) {
   DiskWorld w;
   ASSERT_EQ(w.put(1), TierOutcome::kDone);

@@ -119,7 +119,7 @@ void DiskWorker::begin_put(Transfer& transfer) {
     count(TierFault::kStale);
     return end_put(transfer, TierOutcome::kCorrupt);
   }
-  const auto slot = find_slot(request.block.bytes);
+  const auto slot = find_slot(request.block);
   if (const auto* why = std::get_if<TierDrop>(&slot)) {
     count(*why);
     return end_put(transfer, TierOutcome::kDropped);
@@ -302,27 +302,28 @@ void DiskWorker::pause_puts(TierDrop reason) {
   state_.pause_puts(reason);
 }
 
-std::variant<TierCatalogue::Place, TierDrop> DiskWorker::find_slot(size_t bytes) {
-  const uint64_t slot_bytes = round_to_page(bytes);
+std::variant<TierCatalogue::Place, TierDrop> DiskWorker::find_slot(const TierBlock& block) {
+  const uint64_t slot_bytes = round_to_page(block.bytes);
   {
     const std::lock_guard lock(state_.mutex);
-    if (const auto place = state_.catalogue.take_slot(slot_bytes)) return *place;
+    if (const auto place = state_.catalogue.take_slot(slot_bytes, block.use)) return *place;
     if (state_.clock.now_us() < state_.paused_until_us) return state_.pause_reason;
   }
-  return make_segment(slot_bytes);
+  return make_segment(slot_bytes, block.use);
 }
 
-std::variant<TierCatalogue::Place, TierDrop> DiskWorker::make_segment(uint64_t slot_bytes) {
+std::variant<TierCatalogue::Place, TierDrop> DiskWorker::make_segment(uint64_t slot_bytes, TierUse use) {
   const std::lock_guard making(state_.make_mutex);
   SegmentShape shape{.id = 0,
                      .slot_bytes = slot_bytes,
-                     .n_slots = std::clamp<uint64_t>(state_.config.segment_bytes / slot_bytes, 1, kMaxSegmentSlots)};
+                     .n_slots = std::clamp<uint64_t>(state_.config.segment_bytes / slot_bytes, 1, kMaxSegmentSlots),
+                     .use = use};
   std::optional<std::vector<TierGarbage>> victims;
   {
     const std::lock_guard lock(state_.mutex);
-    if (const auto place = state_.catalogue.take_slot(slot_bytes)) return *place;  // another worker was faster
+    if (const auto place = state_.catalogue.take_slot(slot_bytes, use)) return *place;  // another worker was faster
     shape.id = state_.next_segment_id++;
-    victims = state_.catalogue.make_room(shape.file_bytes());
+    victims = state_.catalogue.make_room(shape.file_bytes(), use);
   }
   if (!victims || !delete_files(std::move(*victims))) return TierDrop::kNoRoom;
   {
@@ -340,7 +341,7 @@ std::variant<TierCatalogue::Place, TierDrop> DiskWorker::make_segment(uint64_t s
     return state_.pause_reason;
   }
   state_.catalogue.add_reserved(std::move(*segment));
-  return *state_.catalogue.take_slot(slot_bytes);
+  return *state_.catalogue.take_slot(slot_bytes, use);
 }
 
 bool DiskWorker::delete_files(std::vector<TierGarbage> garbage) {

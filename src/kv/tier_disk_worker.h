@@ -58,8 +58,8 @@ class DiskWorker {
   void pause_puts(TierDrop reason);
 
   // A pinned slot, or why there is none.
-  std::variant<TierCatalogue::Place, TierDrop> find_slot(size_t bytes);
-  std::variant<TierCatalogue::Place, TierDrop> make_segment(uint64_t slot_bytes);
+  std::variant<TierCatalogue::Place, TierDrop> find_slot(const TierBlock& block);
+  std::variant<TierCatalogue::Place, TierDrop> make_segment(uint64_t slot_bytes, TierUse use);
   bool delete_files(std::vector<TierGarbage> garbage);
 
   DiskState& state_;

@@ -79,7 +79,7 @@ std::array<std::byte, kSegmentHeaderBytes> encode_segment_header(const SegmentSh
   Writer(bytes)
       .magic(kSegmentMagic)
       .number(kVersion)
-      .number(uint32_t{0})
+      .number(static_cast<uint32_t>(shape.use))
       .number(shape.id)
       .number(shape.slot_bytes)
       .number(shape.n_slots)
@@ -98,9 +98,13 @@ Result<SegmentShape> parse_segment_header(std::span<const std::byte> bytes, uint
   if (read_number<uint32_t>(bytes, kHeaderCrcAt) != crc32c(bytes.first(kHeaderCrcAt))) {
     return fail(ErrorCode::kBadFile, "the header's checksum is wrong");
   }
+  const auto use = read_number<uint32_t>(bytes, 12);
+  if (use > static_cast<uint32_t>(TierUse::kReplay))
+    return fail(ErrorCode::kBadFile, "blocks of an unknown use: {}", use);
   const SegmentShape shape{.id = read_number<uint64_t>(bytes, 16),
                            .slot_bytes = read_number<uint64_t>(bytes, 24),
-                           .n_slots = read_number<uint64_t>(bytes, 32)};
+                           .n_slots = read_number<uint64_t>(bytes, 32),
+                           .use = static_cast<TierUse>(use)};
   const bool is_sane = shape.slot_bytes > 0 && shape.slot_bytes % kTierPageBytes == 0 &&
                        shape.slot_bytes <= round_to_page(kMaxTierObjectBytes) && shape.n_slots > 0 &&
                        shape.n_slots <= kMaxSegmentSlots;

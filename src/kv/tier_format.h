@@ -1,7 +1,7 @@
 // The bytes that tiers write and, much later or from a stranger, read: segment headers, slot records, Redis values. All little-endian.
 //
 // segment file   [header page 4096][record table: n_slots x 64, padded to 4096][slot 0][slot 1]...     of one slot size
-//   header  64 B   magic "PGDAKVSG", u32 version, u32 0, u64 segment id, u64 slot bytes, u64 slots, u64 file bytes, 12 x 0, u32 CRC32C
+//   header  64 B   magic "PGDAKVSG", u32 version, u32 use, u64 segment id, u64 slot bytes, u64 slots, u64 file bytes, 12 x 0, u32 CRC32C
 //   record  64 B   u32 magic, u16 version, u16 state, key[32], u32 group, u32 payload CRC32C, u64 payload bytes, u32 slot,
 //                  u32 CRC32C over all that and the segment id: a record copied to another place is no record. All zero: a free slot
 // Redis value    [header 64 B][block bytes]
@@ -30,8 +30,9 @@ inline constexpr uint64_t kMaxSegmentSlots = 4096;
 // What a segment file is cut into. Sizes in bytes.
 struct SegmentShape {
   uint64_t id = 0;
-  uint64_t slot_bytes = 0;  // a multiple of a page
-  uint64_t n_slots = 0;     // 1 to kMaxSegmentSlots
+  uint64_t slot_bytes = 0;          // a multiple of a page
+  uint64_t n_slots = 0;             // 1 to kMaxSegmentSlots
+  TierUse use = TierUse::kContext;  // of all its blocks
 
   uint64_t record_at(uint64_t slot) const { return kTierPageBytes + slot * kSlotRecordBytes; }
   uint64_t slot_at(uint64_t slot) const { return slots_begin() + slot * slot_bytes; }

@@ -52,7 +52,13 @@ TEST(TierFormat, SegmentHeaderComesBack) {
   EXPECT_EQ(shape->id, kShape.id);
   EXPECT_EQ(shape->slot_bytes, kShape.slot_bytes);
   EXPECT_EQ(shape->n_slots, kShape.n_slots);
+  EXPECT_EQ(shape->use, TierUse::kContext);
   expect_every_flip_refused(bytes, [](auto& b) { return !parse_segment_header(b, kShape.file_bytes()); });
+  SegmentShape replay = kShape;
+  replay.use = TierUse::kReplay;
+  EXPECT_EQ(parse_segment_header(encode_segment_header(replay), kShape.file_bytes())->use, TierUse::kReplay);
+  replay.use = static_cast<TierUse>(2);
+  EXPECT_FALSE(parse_segment_header(encode_segment_header(replay), kShape.file_bytes()));
 }
 
 TEST(TierFormat, SegmentHeaderOfAnotherLengthOrVersionIsRefused) {

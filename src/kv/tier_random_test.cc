@@ -101,7 +101,7 @@ class TierRandom {
     if (verb == TierVerb::kPut) fill_with(objects_[object], blocks_.bytes(block));
     const bool is_there = present_.contains(object);
     const bool has_begun = verb == TierVerb::kPut
-                               ? tier_->put(ticket, objects_[object], blocks_.block(block), std::nullopt)
+                               ? tier_->put(ticket, objects_[object], block_of(object, block), std::nullopt)
                                : tier_->get(ticket, objects_[object], blocks_.block(block));
     if (load_.is_roomy) {
       EXPECT_EQ(has_begun, verb == TierVerb::kGet ? is_there : !is_there);
@@ -112,6 +112,12 @@ class TierRandom {
     if (!has_begun) return;
     free_blocks_.pop_back();
     flights_.emplace(ticket.value, Flight{.verb = verb, .object = object, .block = block});
+  }
+
+  TierBlock block_of(uint64_t object, uint32_t block) const {
+    TierBlock of = blocks_.block(block);
+    of.use = object % 3 == 1 ? TierUse::kReplay : TierUse::kContext;
+    return of;
   }
 
   void erase(uint64_t object) {

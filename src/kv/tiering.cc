@@ -94,12 +94,14 @@ Tiering::Outcome Tiering::put_where(ModelId model, const TierObject& object, Blo
   const auto wants = [&](const Store& store) { return lacks(store.store->presence(object)); };
   if (std::ranges::none_of(stores_, wants)) return Outcome::kNotWanted;
   const size_t bytes = known.block_bytes(pool_, object.group);
+  const bool is_windowed = known.spec.groups[object.group.value].window_tokens > 0;
+  const TierUse use = is_windowed ? TierUse::kReplay : TierUse::kContext;
   const std::optional<BlockId> staged = staging_.add(model, object.group, block, bytes);
   auto put = std::make_shared<Put>(Put{.object = object, .staged = staged.value_or(kNoBlock), .bytes = bytes});
   for (size_t i = 0; staged && i < stores_.size(); ++i) {
     if (!wants(stores_[i])) continue;
     const TicketId ticket = new_ticket();
-    if (!stores_[i].store->put(ticket, object, {model, *staged, bytes}, std::nullopt)) continue;
+    if (!stores_[i].store->put(ticket, object, {model, *staged, bytes, use}, std::nullopt)) continue;
     ++put->n_open;
     puts_.emplace(ticket, put);
   }

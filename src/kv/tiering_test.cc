@@ -295,6 +295,7 @@ TEST(TieringTest, WindowsComeWhereTheyAreSeen) {
     TieredWorld w(400, objects, kWindowed);
     w.serve(tokens);
     EXPECT_EQ(objects.size(), 46u + 2 * 4);  // the windows at 1,024 and at the end, and a block more
+    EXPECT_EQ(w.tier->n_replays, 2 * 4) << "tiers are told which ones these are";
   }
   TieredWorld w(400, objects, kWindowed);
   EXPECT_EQ(w.serve(branch_of(tokens, 1490, 1600, 1)).reused_tokens, 1472);

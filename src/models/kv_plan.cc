@@ -34,12 +34,6 @@ constexpr size_t kFirstPlain = 1;  // "auto" is no format of one layer
 // Of those that a quality gate lets through without a probe.
 constexpr std::string_view kBestFirst[] = {"auto"};
 
-std::string format_names() {
-  std::string names;
-  for (const NamedFormat& known : kNamedFormats) names.append(names.empty() ? "" : ", ").append(known.name);
-  return names;
-}
-
 // "k16v8*2,q8" -> three layers.
 Result<std::vector<kv::LayerFormat>> parse_table(std::string_view table, size_t n_layers) {
   const auto plain = std::span(kNamedFormats).subspan(kFirstPlain);
@@ -64,11 +58,18 @@ Result<std::vector<kv::LayerFormat>> parse_table(std::string_view table, size_t 
 
 }  // namespace
 
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const NamedFormat& known : kNamedFormats) names.emplace_back(known.name);
+  return names;
+}
+
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias) {
   if (format.find_first_of("*,") != std::string_view::npos) return parse_table(format, k_bias.size());
   const auto* known = std::ranges::find(kNamedFormats, format, &NamedFormat::name);
   if (known == std::end(kNamedFormats)) {
-    return fail(ErrorCode::kInvalidArgument, "unknown KV format \"{}\"; there are {}", format, format_names());
+    return fail(ErrorCode::kInvalidArgument, "unknown KV format \"{}\"; there are {}", format,
+                fmt::join(format_names(), ", "));
   }
   std::vector<kv::LayerFormat> formats(k_bias.size(), known->format);
   for (size_t layer = 0; layer < formats.size(); ++layer) {

@@ -19,6 +19,8 @@ namespace pagoda::models {
 // layers with a K bias (its outliers cost integers too much; Qwen2.5); or a table of all layers in order, as "k16v8*2,q8*21,k16v8", which
 // is taken as it stands.   Errors: kInvalidArgument for another name, listing these, or a table of another number of layers.
 Result<std::vector<kv::LayerFormat>> layer_formats(std::string_view format, std::span<const uint8_t> k_bias);
+// The names, "auto" first: what options and error messages offer.
+std::vector<std::string> format_names();
 
 // The reverse: one name where all layers store the same and the name means that of every model, else the table.
 std::string format_table(std::span<const kv::LayerFormat> formats);

@@ -67,6 +67,7 @@ class FakeEngine final : public engine::Engine {
 
   // Called at every submit, on the submitting thread.
   void on_submit(std::function<void(const Asked&)> script) { script_ = std::move(script); }
+  void set_session_part_bytes(size_t bytes) { models_.front().session_part_bytes = bytes; }
   void add_model(std::string name) {
     engine::ModelInfo model;
     model.path = "/models/" + name + ".gguf";

@@ -1,5 +1,6 @@
 #include "serve/server.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -7,6 +8,7 @@
 #include "base/log.h"
 #include "http/server.h"
 #include "serve/routes.h"
+#include "serve/session_routes.h"
 
 namespace pagoda::serve {
 namespace {
@@ -28,6 +30,9 @@ class HttpFrontedServer final : public Server {
     http_options.port = options_.port;
     http_options.cors_origin = options_.cors_origin;
     http_options.max_body_bytes = options_.max_body_bytes;
+    http_options.large_bodies.are_taken = takes_session_parts;
+    for (const engine::ModelInfo& model : engine_.models())
+      http_options.large_bodies.bytes = std::max(http_options.large_bodies.bytes, model.session_part_bytes);
     http_options.render_error = [](int status, std::string_view message) {
       return http::HttpResponse{status, "application/json", {}, api::openai_error(status, message)};
     };

@@ -371,6 +371,21 @@ TEST_F(ServerTest, SessionRequestsThatAreWrong) {
   EXPECT_TRUE(engine_.session_asks.empty());
 }
 
+// As of Llama-2-13B in bf16.
+TEST_F(ServerTest, AnImportMayBeAsLargeAsTheModelsBlocks) {
+  engine_.set_session_part_bytes(27'000'000);
+  start();
+  EXPECT_THAT(ask(post("/v1/sessions/a/import", std::string(26'250'000, 'x'))), StartsWith("HTTP/1.1 204 "));
+  ASSERT_EQ(engine_.session_asks.size(), 1u);
+  EXPECT_EQ(engine_.session_asks[0].bytes.size(), 26'250'000u);
+  EXPECT_THAT(ask(post("/v1/sessions/a/import", std::string(27'000'001, 'x'))), StartsWith("HTTP/1.1 413 "));
+  for (const char* path : {"/v1/chat/completions", "/v1/sessions//import", "/v1/sessions/a/fork"}) {
+    EXPECT_THAT(ask(post(path, std::string(17'000'000, ' '))),
+                AllOf(StartsWith("HTTP/1.1 413 "), HasSubstr("16777216 bytes")))
+        << path;
+  }
+}
+
 TEST_F(ServerTest, CorsAndLargeBodies) {
   options_.cors_origin = "*";
   options_.max_body_bytes = 100;

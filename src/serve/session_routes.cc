@@ -62,6 +62,12 @@ http::HttpResponse bytes_response(const engine::SessionBytes& part) {
 
 }  // namespace
 
+bool takes_session_parts(std::string_view method, std::string_view path) {
+  constexpr std::string_view kBegin = "/v1/sessions/", kEnd = "/import";
+  return method == "POST" && path.size() > kBegin.size() + kEnd.size() && path.starts_with(kBegin) &&
+         path.ends_with(kEnd);
+}
+
 http::HttpResponse session_response(engine::SessionAsk::Verb verb, const engine::SessionAnswer& answer) {
   using Verb = engine::SessionAsk::Verb;
   const int status = verb == Verb::kCreate || verb == Verb::kFork ? 201 : 200;

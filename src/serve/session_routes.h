@@ -14,6 +14,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "engine/engine.h"
 #include "http/router.h"
@@ -37,6 +38,9 @@ class SessionRoutes {
   engine::Engine& engine_;
   IdSource& ids_;
 };
+
+// Whether the route is the import's: a part has at least a block, and a block may be larger than other bodies may be.
+bool takes_session_parts(std::string_view method, std::string_view path);
 
 // Any answer, as `verb` was asked. Pure.
 http::HttpResponse session_response(engine::SessionAsk::Verb verb, const engine::SessionAnswer& answer);

@@ -73,10 +73,13 @@ Status submit(StepRunner& runner, std::span<const TokenId> tokens, sched::Prompt
   return runner.scheduler().submit(std::move(spec));
 }
 
+tl::unexpected<Error> cancelled() { return fail(ErrorCode::kCancelled, "the comparison was stopped"); }
+
 // Takes windows through all runners in lock-step.
 class LockStep {
  public:
-  LockStep(Runners runners, ThreadPool& pool) : runners_(std::move(runners)), pool_(pool), stats_(runners_.size()) {
+  LockStep(Runners runners, ThreadPool& pool, const std::function<bool()>& pause)
+      : runners_(std::move(runners)), pool_(pool), pause_(pause), stats_(runners_.size()) {
     for (StepRunner* runner : runners_) readers_.emplace_back(*runner);
   }
 
@@ -84,7 +87,7 @@ class LockStep {
   Status run(std::span<const TokenId> window, const std::function<void(size_t)>& done) {
     for (StepRunner* runner : runners_) TRY(submit(*runner, window, sched::PromptLogits::kAll));
     for (size_t n = 0; n < window.size();) {
-      const size_t n_rows = step();
+      TRY_ASSIGN(const size_t n_rows, step());
       compare(window, n, n_rows);
       n += n_rows;
       done(n);
@@ -96,9 +99,10 @@ class LockStep {
 
  private:
   // One step of every runner, which all take the same rows: nothing else runs, and what decides a chunk's length is the same for all.
-  size_t step() {
+  Result<size_t> step() {
     results_.clear();
     for (Rows& reader : readers_) {
+      if (!pause_()) return cancelled();
       results_.push_back(reader.step());
       CHECK(!results_.back().empty() && results_.back().size() == results_.front().size());
     }
@@ -128,6 +132,7 @@ class LockStep {
 
   const Runners runners_;
   ThreadPool& pool_;
+  const std::function<bool()>& pause_;
   std::vector<QualityStats> stats_;
   std::vector<Rows> readers_;
   std::vector<std::span<const engine::SampleResult>> results_;  // by runner
@@ -172,10 +177,22 @@ Result<std::vector<std::vector<TokenId>>> windows_of(std::span<const TokenId> te
   return windows;
 }
 
-Result<KvComparer> KvComparer::load(engine::EngineConfig config) {
+engine::EngineConfig KvComparer::reference_of(engine::EngineConfig config) {
   config.kv_format = "bf16";
   config.kv_reuse = engine::KvReuse::kOn;
   config.prefix_cache = engine::PrefixCache::kOff;
+  return config;
+}
+
+Result<KvComparer> KvComparer::beside(const StepRunner& loaded, engine::EngineConfig config) {
+  KvComparer comparer(reference_of(std::move(config)));
+  TRY_ASSIGN(comparer.reference_,
+             StepRunner::create_beside(loaded, comparer.config_, *comparer.clock_, loaded.kernels()));
+  return comparer;
+}
+
+Result<KvComparer> KvComparer::load(engine::EngineConfig config) {
+  config = reference_of(std::move(config));
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
   TRY_ASSIGN(const weights::ModelConfig model, weights::read_model_config(gguf));
   config.context_tokens = std::min(config.context_tokens.value_or(model.context_length), model.context_length);
@@ -208,6 +225,7 @@ Result<std::unique_ptr<StepRunner>> KvComparer::beside(const KvVariant& variant)
 Result<std::vector<std::unique_ptr<StepRunner>>> KvComparer::beside(std::span<const KvVariant> variants) const {
   std::vector<std::unique_ptr<StepRunner>> runners;
   for (const KvVariant& variant : variants) {
+    if (!pause_()) return cancelled();
     TRY_ASSIGN(runners.emplace_back(), beside(variant));
   }
   return runners;
@@ -217,7 +235,7 @@ Result<std::vector<KvQuality>> KvComparer::compare(std::span<const KvVariant> va
                                                    const KvProgress& progress) {
   TRY_ASSIGN(const auto others, beside(variants));
   const Runners runners = all(*reference_, others);
-  LockStep lock_step(runners, reference_->threads());
+  LockStep lock_step(runners, reference_->threads(), pause_);
   for (size_t w = 0; w < windows.size(); ++w) {
     TRY(check_ids(windows[w], reference_->model().config().vocab_size));
     const std::string what = fmt::format("window {} of {}", w + 1, windows.size());

@@ -42,6 +42,10 @@ class KvComparer {
 
   // Loads the model with K and V in bf16, for windows of config.context_tokens, but no more than it was trained for.
   static Result<KvComparer> load(engine::EngineConfig config);
+  // The same on the weights and threads of `loaded`, which outlives it and does nothing while this computes.
+  static Result<KvComparer> beside(const engine::StepRunner& loaded, engine::EngineConfig config);
+  // Called before each step of each format, and before each is made: where it may wait. False: no further (kCancelled).
+  void set_pause(std::function<bool()> pause) { pause_ = std::move(pause); }
 
   int context_tokens() const { return reference_->context_tokens(); }
   kernels::Arithmetic arithmetic() const { return config_.arithmetic; }
@@ -71,6 +75,7 @@ class KvComparer {
       : clock_(std::make_unique<SteadyClock>()),
         config_(std::move(config)),
         noisy_(std::make_unique<kernels::KernelTable>(noisy(kernels::kernel_table(config_.isa)))) {}
+  static engine::EngineConfig reference_of(engine::EngineConfig config);
   Result<std::unique_ptr<engine::StepRunner>> beside(const KvVariant& variant) const;
   Result<std::vector<std::unique_ptr<engine::StepRunner>>> beside(std::span<const KvVariant> variants) const;
 
@@ -78,6 +83,7 @@ class KvComparer {
   engine::EngineConfig config_;
   std::unique_ptr<kernels::KernelTable> noisy_;
   std::unique_ptr<engine::StepRunner> reference_;
+  std::function<bool()> pause_ = [] { return true; };
 };
 
 }  // namespace pagoda::tools

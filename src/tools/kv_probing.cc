@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "engine/memory_plan.h"
 #include "engine/served_model.h"
+#include "models/exec_context.h"
 #include "models/kv_plan.h"
 #include "tools/probe_text.h"
 
@@ -21,7 +23,9 @@ constexpr int kWindowTokens = 2048;
 constexpr size_t kWindows = 2;
 constexpr size_t kLayerTokens = 1024;  // for one layer's part alone
 constexpr size_t kLanes = 4;           // beside the reference
-constexpr size_t kTables = 8;          // between q8 and bf16, the last left out
+constexpr int kPieceRows = 8;          // beside an engine
+constexpr uint64_t kLaneBytes = uint64_t{4} << 20;
+constexpr size_t kTables = 8;  // between q8 and bf16, the last left out
 
 // Those that this build does not know are passed over.
 constexpr std::string_view kProbed[] = {"q8", "k16v8", "k8v4", "k16v4", "q4"};
@@ -37,9 +41,17 @@ KvDistance doubted(const KvQuality& quality, const KvQuality& noise, double erro
 constexpr double kSure = 1;         // passes, and would with a little bad luck
 constexpr double kNotRefuted = -2;  // cannot be told from one that passes
 
+// So that a request that comes meanwhile waits for a few rows at most. The bits do not depend on it.
+engine::EngineConfig in_pieces(engine::EngineConfig config) {
+  config.step_tokens = config.chunk_tokens = kPieceRows;
+  return config;
+}
+
 class Prober {
  public:
-  Prober(const engine::EngineConfig& config, const KvProgress& progress) : config_(config), progress_(progress) {}
+  // `beside`: null: the model is loaded for it.
+  Prober(const engine::EngineConfig& config, const KvProgress& progress, const ProbeBeside* beside)
+      : config_(config), progress_(progress), beside_(beside) {}
 
   // Else kNotFound.
   Result<KvProbe> run_after(const KvProbe& in_f32) {
@@ -72,8 +84,15 @@ class Prober {
     engine::EngineConfig config = config_;
     config.arithmetic = arithmetic;
     config.context_tokens = kWindowTokens;
-    TRY_ASSIGN(KvComparer comparer, KvComparer::load(config));
-    comparer_.emplace(std::move(comparer));
+    if (beside_ == nullptr) {
+      TRY_ASSIGN(KvComparer comparer, KvComparer::load(config));
+      comparer_.emplace(std::move(comparer));
+    } else {
+      if (!beside_->pause()) return fail(ErrorCode::kCancelled, "the probe was stopped");
+      TRY_ASSIGN(KvComparer comparer, KvComparer::beside(beside_->loaded, in_pieces(config)));
+      comparer_.emplace(std::move(comparer));
+      comparer_->set_pause(beside_->pause);
+    }
     if (!windows_.empty()) return {};
     TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
     TRY_ASSIGN(const text::Tokenizer tokenizer, engine::make_tokenizer(gguf));
@@ -183,6 +202,7 @@ class Prober {
 
   const engine::EngineConfig& config_;
   const KvProgress& progress_;
+  const ProbeBeside* beside_;
   std::optional<KvComparer> comparer_;
   std::vector<std::vector<TokenId>> windows_;
   int n_layers_ = 0;
@@ -205,10 +225,30 @@ std::string table_without(std::span<const LayerCost> costs, size_t n_kept, int n
 Result<KvProbe> probe_formats(const engine::EngineConfig& config, const std::optional<KvProbe>& in_f32,
                               const KvProgress& progress) {
   if (in_f32 && config.arithmetic != Arithmetic::kF32) {
-    Result<KvProbe> probe = Prober(config, progress).run_after(*in_f32);
+    Result<KvProbe> probe = Prober(config, progress, nullptr).run_after(*in_f32);
     if (probe || probe.error().code != ErrorCode::kNotFound) return probe;
   }
-  return Prober(config, progress).run();
+  return Prober(config, progress, nullptr).run();
+}
+
+Result<KvProbe> probe_formats(const engine::EngineConfig& config, const ProbeBeside& beside) {
+  const KvProgress nobody = [](double, std::string_view) {};
+  return Prober(config, nobody, &beside).run();
+}
+
+uint64_t beside_bytes(const engine::StepRunner& loaded, const weights::Gguf& gguf, const engine::EngineConfig& config) {
+  const weights::ModelConfig& model = loaded.model().config();
+  const auto groups = models::plan_groups(gguf, model, "bf16");
+  if (!groups) return UINT64_MAX;
+  const int window = std::min(kWindowTokens, loaded.context_tokens());
+  const engine::EngineConfig pieces = in_pieces(config);
+  const engine::MemoryFit fit = engine::fit_beside(loaded.fit(), *groups, pieces);
+  const models::StepLimits limits{fit.schedule.max_step_rows(), pieces.chunk_tokens, window,
+                                  loaded.threads().n_workers()};
+  // A cache, the rows of a piece, and what the heap and a file's head take beside.
+  const uint64_t lane = engine::least_budget_bytes(*groups, window, fit.schedule.max_prefill_rows(), fit.extent_bytes) +
+                        models::Workspace::bytes_for(model, limits) + kLaneBytes;
+  return lane * (std::size(kProbed) + 2);
 }
 
 }  // namespace pagoda::tools

@@ -26,6 +26,15 @@ struct LayerCost {
   double kl = 0;
 };
 
+// The same on an engine's weights and threads, in pieces of a few rows: `pause` is called before each (KvComparer::set_pause).
+struct ProbeBeside {
+  const engine::StepRunner& loaded;
+  std::function<bool()> pause;
+};
+Result<engine::KvProbe> probe_formats(const engine::EngineConfig& config, const ProbeBeside& beside);
+// What that takes beside the engine, at most.
+uint64_t beside_bytes(const engine::StepRunner& loaded, const weights::Gguf& gguf, const engine::EngineConfig& config);
+
 // The table of n_layers that keeps the n_kept first of `costs` in bf16, all else in int8.
 std::string table_without(std::span<const LayerCost> costs, size_t n_kept, int n_layers);
 

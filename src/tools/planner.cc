@@ -14,8 +14,6 @@ using models::AttentionGroup;
 
 constexpr size_t kTokenTextBytes = 8;  // of a public shape's vocabulary, on average
 
-constexpr std::string_view kFormats[] = {"f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4"};
-
 // Pagoda stores 16 bits as bf16: the same bytes.
 std::string_view stored_name(std::string_view format) { return format == "f16" ? "bf16" : format; }
 
@@ -83,9 +81,9 @@ Status add_fit(Plan& plan) {
 }
 
 Status add_formats(Plan& plan) {
-  std::vector<std::string_view> names(std::begin(kFormats), std::end(kFormats));
-  names.push_back("auto");
-  for (const std::string_view name : names) {
+  std::vector<std::string> names = plan_formats();
+  std::ranges::rotate(names, names.begin() + 1);  // "auto" last
+  for (const std::string& name : names) {
     TRY_ASSIGN(std::vector<AttentionGroup> groups, groups_of(plan.model, name));
     plan.formats.push_back(format_plan(plan, name, std::move(groups)));
   }
@@ -246,6 +244,12 @@ uint64_t tokens_in(std::span<const AttentionGroup> groups, uint64_t bytes, int n
 Result<ModelCosts> costs_of(const PlannedModel& model, std::string_view format, kernels::Arithmetic arithmetic) {
   TRY_ASSIGN(const std::vector<AttentionGroup> groups, groups_of(model, format));
   return model_costs(model.config, groups, model.tensors, arithmetic);
+}
+
+std::vector<std::string> plan_formats() {
+  std::vector<std::string> names = models::format_names();
+  names.insert(names.begin() + 1, "f16");
+  return names;
 }
 
 Result<Plan> make_plan(PlannedModel model, PlanRequest request) {

@@ -138,6 +138,9 @@ struct Plan {
   std::vector<BoundPlan> bounds;  // empty without rates
 };
 
+// What may be planned for: "auto", f16, and what the engine stores.
+std::vector<std::string> plan_formats();
+
 // A context may be longer than the model was trained for: memory is arithmetic.  Errors: kInvalidArgument for an unknown format.
 // Requires 0 < context_tokens <= kMostTokens.
 Result<Plan> make_plan(PlannedModel model, PlanRequest request);

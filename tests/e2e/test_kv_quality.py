@@ -35,6 +35,20 @@ def test_compare_kv(pagoda, qwen, ids):
         assert word in table
 
 
+def test_a_table_by_layer_is_compared_like_a_format(pagoda, qwen, ids):
+    command = ["eval", qwen, "--ids", ids, "-c", 256, "--compare-kv"]
+    report = json.loads(stdout_of(pagoda.run(*command, "q8;bf16,q8*3;k8v16", "--json")))
+    assert [f["format"] for f in report["formats"]] == ["bf16", "q8", "bf16,q8*3", "k8v16"]
+    bf16, q8, mixed, _ = [f["bytes_per_token"] for f in report["formats"]]
+    assert 4 * mixed == bf16 + 3 * q8
+    alone = json.loads(stdout_of(pagoda.run(*command, "bf16,q8*3", "--json")))
+    assert alone["formats"][1]["mean_kl"] == report["formats"][2]["mean_kl"]
+    lines = stdout_of(pagoda.run(*command, "q8;bf16,q8*1,k16v8*1,q8*1")).splitlines()
+    header, *rows = [line for line in lines if "bytes/token" in line or line.startswith(("bf16", "q8"))]
+    at = header.index("bytes/token")
+    assert [row[:at].strip() for row in rows] == ["bf16", "q8", "bf16,q8*1,k16v8*1,q8*1"]
+
+
 def test_first_tokens_only(pagoda, qwen, ids):
     report = json.loads(stdout_of(pagoda.run("eval", qwen, "--ids", ids, "-n", 100)))
     assert report["tokens"] == 100
@@ -45,6 +59,7 @@ def test_first_tokens_only(pagoda, qwen, ids):
     [
         (["--compare-kv", "q8,q3"], 'unknown KV format "q3"'),
         (["--compare-kv", "q8,,bf16"], 'unknown KV format ""'),
+        (["--compare-kv", "q8;bf16,q8*2"], "are of 3 layers"),
         (["--compare-kv", "q8", "--memory", "150M"], "--memory"),
         (["--compare-kv", "q8"], "600 tokens, and a window takes 1024"),
         (["--compare-kv", ",".join(f"q{i}" for i in range(9))], "9 formats beside bf16"),

@@ -60,7 +60,7 @@ def test_llama_2_7b_at_32k_takes_sixteen(plan):
 def test_public_shapes(plan, slug, bytes_per_token):
     found = plan(slug)
     assert formats(found)["f16"]["bytes_per_token"] == bytes_per_token
-    assert set(formats(found)) == {"f16", "bf16", "k16v8", "q8", "k16v4", "k8v4", "q4", "auto"}
+    assert set(formats(found)) == {"f16", "bf16", "k16v8", "k8v16", "q8", "k16v4", "k8v4", "q4", "auto"}
     assert found["weight_bytes"] > 0 and found["source"].startswith("config.json of ")
 
 

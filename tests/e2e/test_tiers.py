@@ -48,6 +48,34 @@ def test_damaged_files_change_no_answer(pagoda, llama, tmp_path):
     assert answer(pagoda, llama, tmp_path)["text"] == first["text"]
 
 
+@pytest.mark.parametrize(
+    "options, named, why",
+    [
+        (["--kv-disk", "/proc/x"], "--kv-disk", "cannot make the folder /proc/x"),
+        (["--kv-disk", "DIR/missing/kv"], "--kv-disk", "cannot make the folder"),
+        (["--kv-disk", "DIR/file"], "--kv-disk", "cannot write into"),
+        (["--kv-disk", "DIR/no-sessions"], "--kv-disk", "for sessions"),
+        (["--kv-disk", "DIR/bad-secret"], "--kv-disk", "is not a secret"),
+        (["--kv-disk", "DIR/kv", "--kv-disk-size", "1K"], "--kv-disk-size", "hold no block"),
+        (["--kv-disk", "DIR/kv", "--kv-disk-size", "x"], "--kv-disk-size", "is not a size"),
+        (["--kv-disk", "DIR/kv", "--kv-disk-write-rate", "x"], "--kv-disk-write-rate", "is not a size"),
+        (["--kv-redis", "http://localhost"], "--kv-redis", "redis://"),
+        (["--kv-redis", "redis://localhost:x"], "--kv-redis", "port"),
+        (["--kv-secret", "DIR/missing/secret"], "--kv-secret", "cannot make"),
+        (["--kv-secret", "DIR/file"], "--kv-secret", "is not a secret"),
+        (["--kv-secret", "DIR"], "--kv-secret", "cannot read"),
+    ],
+)
+def test_a_start_that_fails_names_the_option(pagoda, llama, tmp_path, options, named, why):
+    (tmp_path / "file").write_text("x")
+    for folder, name in (("no-sessions", "sessions"), ("bad-secret", "kv-secret")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text("x")
+    words = [word.replace("DIR", str(tmp_path)) for word in options]
+    line = error_of(pagoda.run("run", llama, "hi", "-n", 1, *words), 2)
+    assert re.findall(r"--kv-[a-z-]+", line) == [named] and why in line
+
+
 def test_a_disk_that_holds_no_block(pagoda, llama, tmp_path):
     line = error_of(pagoda.run("run", llama, "hi", "--kv-disk", tmp_path / "kv", "--kv-disk-size", 1000), 2)
     least = int(re.search(r"at least (\d+) are needed", line).group(1))
