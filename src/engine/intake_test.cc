@@ -37,8 +37,9 @@ class IntakeTest : public Test {
       done.store(true);
       done.notify_one();
     };
+    TrafficMemory memory;
     Intake intake(
-        *served_model, 1, 8, [&](std::shared_ptr<ActiveRequest> active) { finish(std::move(active)); },
+        *served_model, memory, 1, 8, [&](std::shared_ptr<ActiveRequest> active) { finish(std::move(active)); },
         [&](const std::shared_ptr<ActiveRequest>&, Error error) { finish(fail(std::move(error))); });
     auto active = std::make_shared<ActiveRequest>();
     active->request = std::move(request);
@@ -264,9 +265,10 @@ TEST_F(IntakeTest, EndTokensAreKnown) {
 TEST_F(IntakeTest, AFullQueueRefuses) {
   std::atomic<int> n_ready{0}, n_refused{0};
   std::atomic<bool> open{false};
+  TrafficMemory memory;
   {
     Intake intake(
-        *served_model, 1, 2,
+        *served_model, memory, 1, 2,
         [&](std::shared_ptr<ActiveRequest>) {
           ++n_ready;
           open.wait(false);

@@ -105,7 +105,7 @@ size_t RequestParser::body_bytes_with(size_t n_bytes) const {
 bool RequestParser::has_length() const { return impl_->parser.content_length().has_value(); }
 
 void RequestParser::discard() {
-  start();
+  impl_.reset();
   state_ = State::kFailed;
 }
 

@@ -58,7 +58,10 @@ class FakeEngine final : public engine::Engine {
     session_asks.push_back(std::move(ask));
     reply(session_answer);
   }
+  engine::TrafficMemory& traffic() override { return memory; }
   engine::Records& records() override { return records_; }
+
+  engine::TrafficMemory memory;
 
   std::vector<engine::SessionAsk> session_asks;
   Result<engine::SessionAnswer> session_answer = engine::SessionEnded{};
