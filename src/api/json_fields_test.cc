@@ -44,7 +44,6 @@ TEST(ParseWorkTest, ParsingTakesNoMore) {
     EXPECT_GT(peak, 0u) << body.substr(0, 80);
     EXPECT_LE(peak, most + kNoise) << body.substr(0, 80) << ": " << peak / kBytes;
     EXPECT_LE(parse_work_bytes(body), body.size() * kMostParseFactor);
-    printf("%s %.1f %.1f\n", body.substr(30,60).c_str(), (double)peak/kBytes, (double)most/kBytes);
   }
 }
 

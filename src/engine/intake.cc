@@ -1,6 +1,7 @@
 #include "engine/intake.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/digest.h"
@@ -71,16 +72,26 @@ Result<std::vector<TokenId>> encode(const ServedModel& model, std::string_view t
   return tokenizer.encode(text, options);
 }
 
+// Of texts of any sort; the figures of search_bytes and work_bytes are below that.
+constexpr size_t kMostRenderFactor = 1024;
+
+Result<ByteReservation> render_room(const ServedModel& model, const ChatPrompt& chat, const TextLimits& limits) {
+  const std::array<std::string_view, 3> texts{chat.messages_json, chat.tools_json, chat.template_kwargs_json};
+  size_t n_bytes = 0, search = 0;
+  for (const std::string_view text : texts) n_bytes += text.size();
+  if (limits.memory == nullptr || n_bytes <= limits.memory->small_work_bytes / kMostRenderFactor)
+    return ByteReservation();
+  for (const std::string_view text : texts) search += model.tokenizer.search_bytes(text);
+  constexpr size_t kMarkCopies = 2;  // with marks, and while more are put in
+  return work_room(limits,
+                   kMarkCopies * n_bytes + search + text::ChatTemplate::work_bytes({texts[0], texts[1], texts[2]}),
+                   "rendering the chat", "messages");
+}
+
 Result<text::UnmarkedText> render_text(const ServedModel& model, const ChatPrompt& chat, int dropped_turns,
                                        const TextLimits& limits) {
   if (!model.chat_template) return fail(model.chat_template.error());
-  constexpr size_t kMarkCopies = 4;  // of each JSON text: with marks, while they are put in, and without
-  const size_t n_bytes = chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
-  TRY_ASSIGN(const ByteReservation room,
-             work_room(limits,
-                       kMarkCopies * n_bytes + text::ChatTemplate::work_bytes(
-                                                   {chat.messages_json, chat.tools_json, chat.template_kwargs_json}),
-                       "rendering the chat", "messages"));
+  TRY_ASSIGN(const ByteReservation room, render_room(model, chat, limits));
   const std::string kwargs = text::mark_user_text(model.tokenizer, chat.template_kwargs_json);
   const text::RenderOptions options{.generation_prompt = chat.generation_prompt == ChatPrompt::GenerationPrompt::kAdd
                                                              ? text::GenerationPrompt::kAdd

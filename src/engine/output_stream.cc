@@ -17,8 +17,7 @@ bool merge(Event& last, Event& next) {
   return true;
 }
 
-// A request may have so many unread bytes that nobody counts.
-constexpr uint64_t kUncountedBytes = 4096, kStepBytes = 16 * 1024;
+constexpr uint64_t kStepBytes = 16 * 1024;
 
 uint64_t entry_bytes(const TokenLogprob& entry) {
   // Of JSON: names and digits, and each byte as a number besides.
@@ -40,13 +39,13 @@ uint64_t event_bytes(const Event& event) {
 }
 
 OutputStream::OutputStream(std::function<void()> wake, ByteBudget* memory)
-    : is_counted_(memory != nullptr), wake_(std::move(wake)) {
-  if (is_counted_) memory_ = *memory->try_reserve(0);
+    : budget_(memory), wake_(std::move(wake)) {
+  if (memory != nullptr) memory_ = *memory->try_reserve(0);
 }
 
 bool OutputStream::count(const Event& event) {
   unread_bytes_ += event_bytes(event);
-  if (!is_counted_ || unread_bytes_ <= kUncountedBytes || unread_bytes_ <= memory_.bytes()) return true;
+  if (budget_ == nullptr || unread_bytes_ <= kUncountedAnswerBytes || unread_bytes_ <= memory_.bytes()) return true;
   return memory_.grow_to(unread_bytes_ + kStepBytes) || memory_.grow_to(unread_bytes_);
 }
 
@@ -76,9 +75,14 @@ void OutputStream::push(Event event) {
 }
 
 std::vector<Event> OutputStream::take() {
+  ByteReservation memory;
+  return take(memory);
+}
+
+std::vector<Event> OutputStream::take(ByteReservation& memory) {
   const std::lock_guard lock(mutex_);
   unread_bytes_ = 0;
-  memory_.shrink_to(0);
+  if (budget_ != nullptr) memory = std::exchange(memory_, *budget_->try_reserve(0));
   return std::exchange(events_, {});
 }
 

@@ -23,6 +23,8 @@ class OutputStream {
   void push(Event event);
   // All events so far, in order; empty if none.
   std::vector<Event> take();
+  // Likewise; `memory` is what they are counted in.
+  std::vector<Event> take(ByteReservation& memory);
   // Ended by the budget, with a Failed to take.
   bool is_overrun() const;
 
@@ -34,10 +36,13 @@ class OutputStream {
   std::vector<Event> events_;      // guarded by mutex_
   uint64_t unread_bytes_ = 0;      // likewise
   ByteReservation memory_;         // likewise
-  const bool is_counted_;
+  ByteBudget* const budget_;
   bool is_overrun_ = false;        // guarded by mutex_
   std::function<void()> wake_;
 };
+
+// A request's answer may have so many bytes that nobody counts.
+inline constexpr uint64_t kUncountedAnswerBytes = 4096;
 
 // What an event takes, about, and what its JSON does where it is rendered.
 uint64_t event_bytes(const Event& event);

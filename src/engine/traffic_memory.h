@@ -25,7 +25,7 @@ struct TrafficMemory {
   // Of a body, as dialects read it: the bytes, the text of the messages, and their strings apart.
   static constexpr size_t kBodyCopies = 3;
 
-  static constexpr uint64_t kWorkers = 3;  // threads that work on what clients sent: intake's and serve's
+  static constexpr uint64_t kWorkers = 4;  // threads that work on what clients sent: two of intake, serve's, and io
 
   explicit TrafficMemory(uint64_t traffic_bytes = kMostTrafficBytes)
       : bytes(traffic_bytes),

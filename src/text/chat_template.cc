@@ -56,7 +56,7 @@ Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_
 
 size_t ChatTemplate::work_bytes(std::initializer_list<std::string_view> json_texts) {
   // Measured (work_bytes_test.cc): texts as parsed, as the template's values, appended, and copied out; a tree of both kinds of values.
-  constexpr size_t kTextCopies = 8, kContainerBytes = 192, kMemberBytes = 480, kElementBytes = 128;
+  constexpr size_t kTextCopies = 6, kContainerBytes = 192, kMemberBytes = 480, kElementBytes = 128;
   size_t sum = 0;
   for (const std::string_view text : json_texts) {
     const JsonWeight weight = weigh_json(text);

@@ -313,7 +313,11 @@ size_t Tokenizer::work_bytes(std::string_view text) const {
     merging = scored->work_bytes(text) + text.size() + 2 * n_blanks + 2 * kBlank.size();
     most_ids += 2 * n_blanks;
   }
-  return most_ids * kIdBytes + text.size() / 8 + t.special->count_matches(text) * SpecialTokens::kMatchBytes + merging;
+  return most_ids * kIdBytes + search_bytes(text) + merging;
+}
+
+size_t Tokenizer::search_bytes(std::string_view text) const {
+  return text.size() / 8 + impl_->special->count_matches(text) * SpecialTokens::kMatchBytes;
 }
 
 std::vector<size_t> Tokenizer::control_token_begins(std::string_view text) const {

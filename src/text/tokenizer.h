@@ -59,6 +59,8 @@ class Tokenizer {
   // As work_bytes, of any text of that many bytes.
   static constexpr size_t kMostWorkFactor = 512;
 
+  // control_token_begins() allocates at most so many bytes.
+  size_t search_bytes(std::string_view text) const;
   // Where SpecialMode::kParse would find a control token whose text is longer than a byte.
   std::vector<size_t> control_token_begins(std::string_view text) const;
 
