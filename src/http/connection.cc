@@ -101,6 +101,8 @@ void Connection::read() {
 }
 
 void Connection::on_readable() {
+  // A request that was kept back may be running by now.
+  if (exchange_ && received_.size() >= kKeptBytes) return;
   thread_local std::array<char, kReadBytes> buffer;  // of the io thread: nothing stays in it
   const size_t room = exchange_ ? kKeptBytes - received_.size() : buffer.size();
   error_code error;
@@ -127,7 +129,8 @@ bool Connection::keep(std::string_view bytes) {
     if (!exchange_) {
       refuse_for_room("the request's head");
     } else {
-      exchange_->set_close_after();  // what was sent ahead is not served
+      exchange_->set_close_after();
+      loses_input_ = true;
     }
     return false;
   }
@@ -208,7 +211,7 @@ void Connection::send_continue() {
 
 // ---- serving -----------------------------------------------------------------------------------------------------------
 
-std::shared_ptr<Exchange> Connection::make_exchange(const HttpRequest& request) {
+void Connection::begin_exchange(const HttpRequest& request) {
   using Framing = Exchange::Framing;
   was_asked_ = true;
   Framing framing;
@@ -216,7 +219,8 @@ std::shared_ptr<Exchange> Connection::make_exchange(const HttpRequest& request) 
   framing.after = request.keep_alive && !context_->draining ? Framing::After::kKeepAlive : Framing::After::kClose;
   framing.version = request.version;
   framing.extra_headers = context_->common_headers;
-  return std::make_shared<Exchange>(weak_from_this(), std::move(framing), context_->options.memory);
+  exchange_ = std::make_shared<Exchange>(weak_from_this(), std::move(framing), context_->options.memory);
+  self_ = shared_from_this();
 }
 
 void Connection::dispatch(HttpRequest request) {
@@ -227,7 +231,7 @@ void Connection::dispatch(HttpRequest request) {
     request.memory = std::make_shared<ByteReservation>(std::move(body_memory_));
     body_memory_ = *context_->options.memory->try_reserve(0);
   }
-  exchange_ = make_exchange(request);
+  begin_exchange(request);
   Responder responder(exchange_);
   Router::Match match = context_->router.find(request.method, request.path);
   if (match.handler == nullptr) return responder.send(answer_without_handler(request, match));
@@ -258,7 +262,7 @@ void Connection::refuse(int status, const std::string& message) {
   received_ = {};
   received_memory_.shrink_to(0);
   body_memory_.shrink_to(0);
-  exchange_ = make_exchange(HttpRequest{});
+  begin_exchange(HttpRequest{});
   exchange_->set_close_after();
   HttpResponse response = context_->options.render_error(status, message);
   if (status == 503) response.headers.push_back({"Retry-After", "1"});
@@ -316,12 +320,13 @@ void Connection::on_written() {
 }
 
 void Connection::finish_exchange(Exchange::Output::Then then) {
+  const std::shared_ptr<Connection> self = std::move(self_);
   exchange_.reset();
   output_ = {};
   set_active(false);
   flush_again_ = false;
   if (keepalive_armed_) keepalive_timer_.cancel();
-  if (then == Exchange::Output::Then::kClose || context_->draining) return linger();
+  if (then == Exchange::Output::Then::kClose || context_->draining || loses_input_) return linger();
   arm(Deadline::kIdle);
   // Not from inside the handler's own call chain: a thousand pipelined requests must not nest.
   is_resuming_ = true;
@@ -346,6 +351,7 @@ void Connection::linger() {
 
 void Connection::close() {
   if (std::exchange(is_closed_, true)) return;
+  const std::shared_ptr<Connection> self = std::move(self_);  // to the end of this
   error_code ignored;
   deadline_timer_.cancel();
   keepalive_timer_.cancel();

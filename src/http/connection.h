@@ -2,7 +2,7 @@
 // pipelining client sends meanwhile waits in a bounded buffer.
 // Memory: at rest kRestBytes. What a head beyond kKeptBytes, a body and an unread answer take is reserved in the server's budget; without room
 // the request is refused.
-// Owned by itself while operations are pending (shared_ptr in every handler), listed by the server.
+// Owned by itself while operations are pending (shared_ptr in every handler) or a request is served, listed by the server.
 // Threads: everything on its strand.     Errors: a peer's errors end the connection and nothing else.
 #pragma once
 
@@ -80,7 +80,8 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   void on_deadline();
   void arm_keepalive();
   void set_active(bool active);
-  std::shared_ptr<Exchange> make_exchange(const HttpRequest& request);
+  // The answer to a request begins: exchange_.
+  void begin_exchange(const HttpRequest& request);
 
   boost::asio::ip::tcp::socket socket_;
   const std::shared_ptr<ConnectionContext> context_;
@@ -96,6 +97,7 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   ByteReservation body_memory_;         // of the body that is being received
   std::chrono::steady_clock::time_point last_read_;
   std::shared_ptr<Exchange> exchange_;  // the request being served, if one is
+  std::shared_ptr<Connection> self_;    // while exchange_ is: reading may be paused, and then nothing is pending
   Exchange::Output output_;             // being written
   size_t written_bytes_ = 0;            // of output_.bytes
   std::chrono::steady_clock::time_point last_write_;
@@ -106,6 +108,7 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   bool is_resuming_ = false;  // about to look for the next request in received_
   bool keepalive_armed_ = false;
   bool was_asked_ = false;     // a request of it was served or refused
+  bool loses_input_ = false;   // there was no room for what was sent ahead: no request of it can be told apart
   bool is_active_ = false;     // counted in active_requests
   bool peer_ended_ = false;    // sent its last byte
   bool is_lingering_ = false;  // answered and shut down; what still comes is thrown away
