@@ -88,6 +88,11 @@ Result<ByteReservation> render_room(const ServedModel& model, const ChatPrompt& 
                    "rendering the chat", "messages");
 }
 
+Result<int> droppable_turns(const ServedModel& model, const ChatPrompt& chat, const TextLimits& limits) {
+  TRY_ASSIGN(const ByteReservation room, render_room(model, chat, limits));  // which parses the messages too
+  return text::droppable_turns(chat.messages_json);
+}
+
 Result<text::UnmarkedText> render_text(const ServedModel& model, const ChatPrompt& chat, int dropped_turns,
                                        const TextLimits& limits) {
   if (!model.chat_template) return fail(model.chat_template.error());
@@ -299,7 +304,7 @@ Status Intake::fit_turns(ActiveRequest& active, int most_tokens) {
   const Prompt& prompt = active.request.prompt;
   const int n_prompt = static_cast<int>(active.prompt.size());
   const TextLimits limits{.memory = &memory_, .most_tokens = {}, .context_tokens = model_.info.context_tokens};
-  TRY_ASSIGN(const int n_droppable, text::droppable_turns(std::get<ChatPrompt>(prompt).messages_json));
+  TRY_ASSIGN(const int n_droppable, droppable_turns(model_, std::get<ChatPrompt>(prompt), limits));
   TRY_ASSIGN(TurnPrompts turns,
              plan_turns(std::move(active.prompt), n_droppable, model_.info.context_tokens, most_tokens,
                         active.max_tokens, [&](int n_turns) { return tokenize_prompt(model_, prompt, n_turns, limits); }));
