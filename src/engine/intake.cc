@@ -65,8 +65,7 @@ Result<std::vector<TokenId>> encode(const ServedModel& model, std::string_view t
       return fail(exceeds_context(least, "at least ", limits.context_tokens, *limits.most_tokens, std::move(field)));
   }
   ByteReservation room;
-  if (limits.memory != nullptr &&
-      text.size() > limits.memory->small_work_bytes / text::Tokenizer::kMostWorkFactor) {
+  if (limits.memory != nullptr && text.size() > limits.memory->small_work_bytes / text::Tokenizer::kMostWorkFactor) {
     TRY_ASSIGN(room, work_room(limits, tokenizer.work_bytes(text), "tokenizing", std::move(field)));
   }
   return tokenizer.encode(text, options);
@@ -124,12 +123,12 @@ Result<std::vector<TokenId>> render_chat(const ServedModel& model, const ChatPro
 
 // Of all that is rendered and tokenized.
 size_t text_bytes(const Prompt& prompt) {
-  return std::visit(Overloaded{[](const TextPrompt& p) { return p.text.size(); },
-                               [](const TokenPrompt&) { return size_t{0}; },
-                               [](const ChatPrompt& p) {
-                                 return p.messages_json.size() + p.tools_json.size() + p.template_kwargs_json.size();
-                               }},
-                    prompt);
+  return std::visit(
+      Overloaded{[](const TextPrompt& p) { return p.text.size(); }, [](const TokenPrompt&) { return size_t{0}; },
+                 [](const ChatPrompt& p) {
+                   return p.messages_json.size() + p.tools_json.size() + p.template_kwargs_json.size();
+                 }},
+      prompt);
 }
 
 // The request's own policy, or the server's where that can be applied.
@@ -305,9 +304,10 @@ Status Intake::fit_turns(ActiveRequest& active, int most_tokens) {
   const int n_prompt = static_cast<int>(active.prompt.size());
   const TextLimits limits{.memory = &memory_, .most_tokens = {}, .context_tokens = model_.info.context_tokens};
   TRY_ASSIGN(const int n_droppable, droppable_turns(model_, std::get<ChatPrompt>(prompt), limits));
-  TRY_ASSIGN(TurnPrompts turns,
-             plan_turns(std::move(active.prompt), n_droppable, model_.info.context_tokens, most_tokens,
-                        active.max_tokens, [&](int n_turns) { return tokenize_prompt(model_, prompt, n_turns, limits); }));
+  TRY_ASSIGN(TurnPrompts turns, plan_turns(std::move(active.prompt), n_droppable, model_.info.context_tokens,
+                                           most_tokens, active.max_tokens, [&](int n_turns) {
+                                             return tokenize_prompt(model_, prompt, n_turns, limits);
+                                           }));
   active.prompt = std::move(turns.first.prompt);
   active.context.cuts = std::move(turns.next);
   const int n_dropped = n_prompt - static_cast<int>(active.prompt.size());

@@ -71,8 +71,8 @@ class Intake {
   Queue small_;                    // guarded by mutex_
   Queue large_;                    // likewise
   bool is_large_running_ = false;  // likewise
-  std::random_device entropy_;                        // guarded by mutex_
-  bool stopping_ = false;                             // guarded by mutex_
+  std::random_device entropy_;     // guarded by mutex_
+  bool stopping_ = false;          // guarded by mutex_
   std::vector<std::thread> workers_;
 };
 

@@ -315,7 +315,8 @@ uint64_t most_overhead_bytes(const weights::ModelConfig& config) {
 std::string MemoryFit::statement() const {
   return fmt::format(
       "memory: {:.1f} MiB of weights + {:.1f} MiB of overhead + {:.1f} MiB of KV = {:.1f} MiB resident at most, and up "
-      "to {:.1f} MiB more while {} sequences sample at once; clients' requests and unread answers take up to {:.1f} MiB "
+      "to {:.1f} MiB more while {} sequences sample at once; clients' requests and unread answers take up to {:.1f} "
+      "MiB "
       "beside, a body up to {} KiB",
       mib(weight_bytes), mib(overhead_bytes), mib(kv_bytes), mib(resident_bytes()), mib(burst_bytes),
       schedule.max_running, mib(traffic_bytes), TrafficMemory::most_body_bytes(traffic_bytes) >> 10);
@@ -340,11 +341,12 @@ Error MemoryFit::error() const {
   return {ErrorCode::kResourceExhausted,
           fmt::format(
               "{} of {} bytes ({:.1f} MiB) is too little: weights take {:.1f} MiB, overhead {:.1f}, many requests at "
-              "once {:.1f}, their texts and answers {:.1f}, and {} tokens of KV as {} {:.1f}; at least {} bytes ({:.1f} MiB) are needed, and {} "
+              "once {:.1f}, their texts and answers {:.1f}, and {} tokens of KV as {} {:.1f}; at least {} bytes "
+              "({:.1f} MiB) are needed, and {} "
               "({:.1f} MiB) for a context of {} tokens with nothing cut",
               is_option ? "a limit" : "the cgroup's limit", limit->bytes, mib(limit->bytes), mib(weight_bytes),
-              mib(overhead_bytes), mib(burst_bytes), mib(traffic_bytes), least_context_tokens, kv_format, mib(kv_bytes), least_limit_bytes,
-              mib(least_limit_bytes), whole_limit_bytes, mib(whole_limit_bytes), wanted_tokens),
+              mib(overhead_bytes), mib(burst_bytes), mib(traffic_bytes), least_context_tokens, kv_format, mib(kv_bytes),
+              least_limit_bytes, mib(least_limit_bytes), whole_limit_bytes, mib(whole_limit_bytes), wanted_tokens),
           is_option ? "--memory" : ""};
 }
 

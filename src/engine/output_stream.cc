@@ -22,7 +22,9 @@ constexpr uint64_t kStepBytes = 16 * 1024;
 uint64_t entry_bytes(const TokenLogprob& entry) {
   // Of JSON: names and digits, and each byte as a number besides.
   constexpr uint64_t kEntryJson = 96, kByteJson = 8;
-  const auto one = [](const std::string& bytes, size_t object) { return object + kEntryJson + bytes.size() * kByteJson; };
+  const auto one = [](const std::string& bytes, size_t object) {
+    return object + kEntryJson + bytes.size() * kByteJson;
+  };
   uint64_t sum = one(entry.bytes, sizeof(TokenLogprob));
   for (const TokenLogprob::Alternative& other : entry.top) sum += one(other.bytes, sizeof(TokenLogprob::Alternative));
   return sum;
@@ -38,8 +40,7 @@ uint64_t event_bytes(const Event& event) {
   return sum;
 }
 
-OutputStream::OutputStream(std::function<void()> wake, ByteBudget* memory)
-    : budget_(memory), wake_(std::move(wake)) {
+OutputStream::OutputStream(std::function<void()> wake, ByteBudget* memory) : budget_(memory), wake_(std::move(wake)) {
   if (memory != nullptr) memory_ = *memory->try_reserve(0);
 }
 
@@ -53,7 +54,6 @@ bool OutputStream::is_overrun() const {
   const std::lock_guard lock(mutex_);
   return is_overrun_;
 }
-
 
 void OutputStream::push(Event event) {
   {

@@ -33,11 +33,11 @@ class OutputStream {
   bool count(const Event& event);
 
   mutable std::mutex mutex_;
-  std::vector<Event> events_;      // guarded by mutex_
-  uint64_t unread_bytes_ = 0;      // likewise
-  ByteReservation memory_;         // likewise
+  std::vector<Event> events_;  // guarded by mutex_
+  uint64_t unread_bytes_ = 0;  // likewise
+  ByteReservation memory_;     // likewise
   ByteBudget* const budget_;
-  bool is_overrun_ = false;        // guarded by mutex_
+  bool is_overrun_ = false;  // guarded by mutex_
   std::function<void()> wake_;
 };
 

@@ -91,10 +91,10 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   Deadline deadline_ = Deadline::kNone;
   RequestParser parser_;
   std::string peer_;
-  std::string received_;                // not yet parsed
+  std::string received_;  // not yet parsed
   ByteReservation rest_memory_;
-  ByteReservation received_memory_;     // beyond kKeptBytes
-  ByteReservation body_memory_;         // of the body that is being received
+  ByteReservation received_memory_;  // beyond kKeptBytes
+  ByteReservation body_memory_;      // of the body that is being received
   std::chrono::steady_clock::time_point last_read_;
   std::shared_ptr<Exchange> exchange_;  // the request being served, if one is
   std::shared_ptr<Connection> self_;    // while exchange_ is: reading may be paused, and then nothing is pending

@@ -90,7 +90,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   bool told_full_ = false;
   std::string pending_;
   std::string pending_body_;
-  ByteReservation memory_;                    // for what was not written yet, beyond kUncountedBytes
+  ByteReservation memory_;                            // for what was not written yet, beyond kUncountedBytes
   std::shared_ptr<ByteReservation> response_memory_;  // that came with the answer
   size_t in_flight_bytes_ = 0;
   std::string keepalive_;

@@ -31,7 +31,8 @@ class HttpMemoryTest : public testing::Test {
  protected:
   void SetUp() override {
     Router router;
-    router.add("GET", "/hello", [](HttpRequest, Responder responder) { responder.send({200, "text/plain", {}, "hi"}); });
+    router.add("GET", "/hello",
+               [](HttpRequest, Responder responder) { responder.send({200, "text/plain", {}, "hi"}); });
     router.add("POST", "/size", [](HttpRequest request, Responder responder) {
       const bool is_counted = request.memory != nullptr && request.memory->bytes() >= 2 * request.body.size();
       responder.send({200, "text/plain", {}, is_counted ? std::to_string(request.body.size()) : "uncounted"});

@@ -41,7 +41,8 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<Header> headers;
   std::string body;
-  std::shared_ptr<ByteReservation> memory{};  // that covers the body, held until it is written; null: the server counts it
+  std::shared_ptr<ByteReservation>
+      memory{};  // that covers the body, held until it is written; null: the server counts it
 };
 
 // "Not Found" for 404; "Status" for a number nobody registered.

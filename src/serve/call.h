@@ -64,7 +64,7 @@ class Call : public std::enable_shared_from_this<Call> {
   CacheReports cache_;
   std::optional<api::OpenAiStream> stream_;  // one of the two
   std::optional<api::OpenAiAnswer> answer_;
-  std::string frames_;  // rendered, not yet written
+  std::string frames_;                      // rendered, not yet written
   std::vector<ByteReservation> unwritten_;  // of a stream's frames that wait for the client
   std::shared_ptr<ByteReservation> answer_memory_;
   uint64_t answer_bytes_ = 0;

@@ -21,9 +21,7 @@ class FakeEngine final : public engine::Engine {
     std::shared_ptr<engine::OutputStream> stream;
   };
 
-  explicit FakeEngine(uint64_t traffic_bytes = engine::kMostTrafficBytes) : memory(traffic_bytes) {
-    add_model("tiny");
-  }
+  explicit FakeEngine(uint64_t traffic_bytes = engine::kMostTrafficBytes) : memory(traffic_bytes) { add_model("tiny"); }
 
   Submitted submit(engine::Request request, std::function<void()> wake) override {
     auto stream = std::make_shared<engine::OutputStream>(std::move(wake), &memory.held);

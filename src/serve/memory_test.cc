@@ -77,7 +77,8 @@ class ServeMemoryTest : public testing::Test {
 
 TEST_F(ServeMemoryTest, TheLargestBodyFollowsTheLimit) {
   const std::string refused = chat(chat_body(std::string(200'000, 'a')));
-  EXPECT_THAT(refused, AllOf(StartsWith("HTTP/1.1 413 "), HasSubstr("larger than 131072 bytes"), HasSubstr("(--memory)")));
+  EXPECT_THAT(refused,
+              AllOf(StartsWith("HTTP/1.1 413 "), HasSubstr("larger than 131072 bytes"), HasSubstr("(--memory)")));
   engine_.on_submit([](const FakeEngine::Asked& asked) { FakeEngine::answer(asked, "hello"); });
   EXPECT_THAT(chat(chat_body(std::string(130'000, 'a'))), StartsWith("HTTP/1.1 200 "));
 }

@@ -137,9 +137,10 @@ void Routes::generate(Endpoint endpoint, http::HttpRequest request, http::Respon
                 memory = std::move(request.memory), responder]() mutable {
     auto parsed = std::make_shared<Result<api::OpenAiCall>>(parse_large(endpoint, body));
     body = {};
-    responder.post([this, endpoint, origin = std::move(origin), parsed, memory = std::move(memory), responder]() mutable {
-      begin(endpoint, std::move(origin), std::move(*parsed), std::move(memory), std::move(responder));
-    });
+    responder.post(
+        [this, endpoint, origin = std::move(origin), parsed, memory = std::move(memory), responder]() mutable {
+          begin(endpoint, std::move(origin), std::move(*parsed), std::move(memory), std::move(responder));
+        });
   });
 }
 

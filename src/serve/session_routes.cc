@@ -154,9 +154,11 @@ void SessionRoutes::without_body(Verb verb, http::HttpRequest request, http::Res
     engine::TrafficMemory& traffic = engine_.traffic();
     auto room = traffic.held.try_reserve(kPartCopies * traffic.most_body_bytes());
     if (!room) {
-      return responder.send(error_response(
-          {ErrorCode::kUnavailable, "there is no memory for a session's part now, beside the requests and answers that "
-                                    "there are", {}}));
+      return responder.send(
+          error_response({ErrorCode::kUnavailable,
+                          "there is no memory for a session's part now, beside the requests and answers that "
+                          "there are",
+                          {}}));
     }
     memory = std::make_shared<ByteReservation>(std::move(*room));
   }

@@ -61,7 +61,7 @@ class BytePairMerger {
   std::deque<std::string> part_bytes_;    // storage of merge parts' bytes
   std::array<int32_t, 256> byte_pieces_;  // piece of each single byte
   LongestTokens longest_;
-  std::vector<PairSlot> pairs_;           // open addressing, at most half full
+  std::vector<PairSlot> pairs_;  // open addressing, at most half full
 };
 
 }  // namespace pagoda::text

@@ -62,7 +62,7 @@ void merge_many(std::vector<Symbol>& symbols, const RuleOf& rule_of) {
   constexpr uint32_t kEnd = std::numeric_limits<uint32_t>::max();
   constexpr uint32_t kJoined = kEnd - 1;
   const uint32_t n = static_cast<uint32_t>(symbols.size());
-  std::vector<uint32_t> previous(n), next(n);  // next is kJoined for a symbol that was joined into another
+  std::vector<uint32_t> previous(n), next(n);             // next is kJoined for a symbol that was joined into another
   std::vector<uint32_t> priorities(n, MergeRule::kNone);  // of the pair (i, next[i])
   std::vector<uint64_t> heap;
   heap.reserve(n);

@@ -28,7 +28,8 @@ struct Tiny {
     }
     for (int byte = 0; model == "llama" && byte < 256; ++byte) texts.push_back(fmt::format("<0x{:02X}>", byte));
     types.assign(texts.size(), model == "llama" ? 6 : 1);
-    for (const char* text : {"aa", "aaaa", "th", "the", "\xE2\x96\x81", "\xE2\x96\x81\xE2\x96\x81"}) texts.emplace_back(text);
+    for (const char* text : {"aa", "aaaa", "th", "the", "\xE2\x96\x81", "\xE2\x96\x81\xE2\x96\x81"})
+      texts.emplace_back(text);
     types.resize(texts.size(), 1);
     texts.emplace_back("<|x|>");
     types.push_back(3);
@@ -47,7 +48,7 @@ struct Tiny {
 
 TEST(WorkBytesTest, EncodingTakesNoMore) {
   if (kHasOwnHeap) GTEST_SKIP() << "a sanitizer's heap says nothing";
-  constexpr size_t kBytes = 2 << 20, kNoise = 512 << 10;
+  constexpr size_t kBytes = 1 << 20, kNoise = 512 << 10;
   for (const char* model : {"gpt2", "llama"}) {
     Tiny tiny;
     const Tokenizer tokenizer = tiny.make(model);
@@ -65,11 +66,13 @@ TEST(WorkBytesTest, EncodingTakesNoMore) {
 
 TEST(WorkBytesTest, RenderingTakesNoMore) {
   if (kHasOwnHeap) GTEST_SKIP() << "a sanitizer's heap says nothing";
-  constexpr size_t kBytes = 2 << 20, kNoise = 512 << 10;
+  constexpr size_t kBytes = 1 << 20, kNoise = 512 << 10;
   const std::string chatml =
-      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + (m['content'] or '') | trim + '<|im_end|>' }}{% endfor %}";
+      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + (m['content'] or '') | trim + '<|im_end|>' }}{% "
+      "endfor %}";
   const std::string loops =
-      "{% set ns = namespace(all='') %}{% for m in messages %}{% for k, v in m | items %}{% if v is string %}{{ k ~ v }}{% else %}"
+      "{% set ns = namespace(all='') %}{% for m in messages %}{% for k, v in m | items %}{% if v is string %}{{ k ~ v "
+      "}}{% else %}"
       "{{ v | tojson }}{% endif %}{% endfor %}{% endfor %}";
   const auto repeated = [](const std::string& head, const std::string& part, const std::string& tail) {
     std::string text = head + part;
@@ -79,7 +82,13 @@ TEST(WorkBytesTest, RenderingTakesNoMore) {
   const std::string user = R"([{"role":"user","content":")", other = R"([{"role":"user","content":"x","other":)";
   const std::vector<std::string> conversations{
       user + std::string(kBytes, 'a') + "\"}]",
-      user + [] { std::string e; while (e.size() < kBytes) e += "\\n"; return e; }() + "\"}]",
+      user +
+          [] {
+            std::string e;
+            while (e.size() < kBytes) e += "\\n";
+            return e;
+          }() +
+          "\"}]",
       repeated("[", R"({"role":"user","content":""})", "]"),
       repeated(R"([{"role":"user","content":[)", R"({"type":"text","text":""})", "]}]"),
       repeated(other + "[", "[]", "]}]"),
@@ -93,7 +102,10 @@ TEST(WorkBytesTest, RenderingTakesNoMore) {
     const auto chat_template = ChatTemplate::compile(source, "", "");
     ASSERT_TRUE(chat_template) << chat_template.error().to_string();
     for (const std::string& messages : conversations) {
-      const size_t peak = peak_bytes([&] { chat_template->render(messages, ""); return true; });
+      const size_t peak = peak_bytes([&] {
+        chat_template->render(messages, "");
+        return true;
+      });
       const size_t most = ChatTemplate::work_bytes({messages});
       EXPECT_GT(peak, 0u);
       EXPECT_LE(peak, most + kNoise) << messages.substr(0, 80);
