@@ -70,7 +70,8 @@ class EngineImpl final : public Engine, private LogitsReader {
         served_(std::move(served)),
         sampler_(runner_->kernels()),
         secret_(secret),
-        desk_(*runner_, clock_, secret_, traffic_.most_part_bytes(), [wake] { wake->signal(); }),
+        desk_(*runner_, clock_, secret_, traffic_.most_part_bytes(runner_->context_tokens()),
+              [wake] { wake->signal(); }),
         mailbox_(wake),
         intake_(std::make_unique<Intake>(
             served_, traffic_, kIntakeWorkers, static_cast<size_t>(config.max_queued),

@@ -146,9 +146,9 @@ class Fitter {
   }
 
   // A session's part, of at least one block of each group, must fit into a body.
-  uint64_t traffic_of(const Way& way, uint64_t limit) const {
+  uint64_t traffic_of(const Way& way, int context_tokens, uint64_t limit) const {
     if (!limit_) return kMostTrafficBytes;
-    const uint64_t least = std::max<uint64_t>(kLeastTrafficBytes, 40 * way.whole_block_bytes);  // 32 * 8 / 7, and more
+    const uint64_t least = TrafficMemory::least_bytes(way.whole_block_bytes, context_tokens);
     return std::clamp(limit / kTrafficShare, std::min(least, kMostTrafficBytes), kMostTrafficBytes);
   }
 
@@ -177,7 +177,7 @@ class Fitter {
     };
     rest.overhead_bytes += workspace(0) + kHugePageBytes;
     const uint64_t sessions = limit_ && has_prefixes(config_) ? session_table_bytes(limit) : 0;
-    rest.traffic_bytes = traffic_of(way, limit);
+    rest.traffic_bytes = traffic_of(way, context_tokens, limit);
     const uint64_t most = most_overhead_bytes(model_.config);
     const uint64_t logits_room = std::min(limit / kLogitsShare, most - std::min(most, rest.overhead_bytes + sessions));
     const uint64_t row_bytes = workspace(1) - workspace(0);

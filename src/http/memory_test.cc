@@ -149,6 +149,7 @@ TEST_F(HttpMemoryTest, UnreadAnswersAreCounted) {
     std::string requests;
     for (int i = 0; i < 30; ++i) requests += "GET /large HTTP/1.1\r\n\r\n";
     readers.back()->send(requests);
+    std::this_thread::sleep_for(milliseconds(50));  // so that its answer is counted before there are more
     return budget_.used_bytes() > 700'000;
   };
   EXPECT_TRUE(eventually(all_asked, 50));

@@ -94,7 +94,7 @@ void Call::pump() {
       if (!handle(static_cast<int>(i), event)) return;
     }
   }
-  unwritten_ = std::move(memory);
+  if (stream_) unwritten_ = std::move(memory);
   if (stream_) {
     send_stream();
   } else {
