@@ -3,8 +3,17 @@
 #include <cmath>
 
 #include "api/json_scan.h"
+#include "base/json_weight.h"
 
 namespace pagoda::api {
+
+size_t parse_work_bytes(std::string_view text) {
+  // Measured (json_fields_test.cc): the tree's strings, and one of them as it is read, in buffers that grow by doubling; its nodes.
+  constexpr size_t kTextCopies = 6, kContainerBytes = 112, kMemberBytes = 112, kElementBytes = 48, kStringBytes = 48;
+  const JsonWeight weight = weigh_json(text);
+  return kTextCopies * weight.n_bytes + kContainerBytes * weight.n_containers + kMemberBytes * weight.n_members +
+         kElementBytes * weight.n_elements + kStringBytes * weight.n_strings;
+}
 
 Result<Json> parse_json_object(std::string_view text) {
   if (json_depth(text, kMaxJsonDepth + 1) > kMaxJsonDepth) {

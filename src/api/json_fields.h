@@ -16,6 +16,10 @@ namespace pagoda::api {
 
 using Json = nlohmann::json;
 
+// What parsing a body takes beside what is kept of it, at most; of small bodies kMostParseFactor bytes by byte.     Cost: a pass over it.
+size_t parse_work_bytes(std::string_view text);
+inline constexpr size_t kMostParseFactor = 128;
+
 // Nesting deeper than kMaxJsonDepth and anything that is not a JSON object in UTF-8 is kInvalidArgument.
 inline constexpr int kMaxJsonDepth = 128;
 Result<Json> parse_json_object(std::string_view text);

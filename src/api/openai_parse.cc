@@ -58,12 +58,26 @@ Result<Messages> check_message(const Json& message, const std::string& path) {
 }
 
 // Templates know no developer role and print a null content as a word.
-std::string normalized(Json messages) {
-  for (Json& message : messages) {
-    if (message["role"] == "developer") message["role"] = "system";
-    if (message["content"].is_null() && message.find("tool_calls") == message.end()) message["content"] = "";
+std::string normalized(const Json& messages) {
+  std::string out;
+  const auto add_member = [&](std::string_view name, std::string_view value) {
+    out += out.back() == '{' ? "\"" : ",\"";
+    out.append(name).append("\":").append(value);
+  };
+  for (const Json& message : messages) {
+    out += out.empty() ? "[{" : ",{";
+    const auto content = message.find("content");
+    const bool has_content = content != message.end() && !content->is_null();
+    if (!has_content) add_member("content", message.contains("tool_calls") ? "null" : R"("")");
+    for (const auto& [name, value] : message.items()) {
+      if (name == "content" && !has_content) continue;
+      const bool is_developer = name == "role" && value == "developer";
+      const std::string key = Json(name).dump();
+      add_member(std::string_view(key).substr(1, key.size() - 2), is_developer ? R"("system")" : value.dump());
+    }
+    out += '}';
   }
-  return messages.dump();
+  return out + ']';
 }
 
 Result<std::string> parse_messages(const Fields& fields, std::string_view body) {

@@ -143,8 +143,10 @@ const std::vector<OptionSpec>& option_table() {
       {"--memory", kPlans, "Memory for weights, overhead, K and V together, as 16G (default: what is free here)",
        value(&Options::memory, "BYTES")},
       {"--memory", kServesOrTests,
-       "The most that the process takes, weights, overhead, K and V together, as 512M: KV format, context, steps and "
-       "tiers are chosen to fit (default: the cgroup's limit, if there is one)",
+       "The most that the process takes, weights, overhead, K and V and what clients send together, as 512M: KV "
+       "format, "
+       "context, steps, tiers and the largest request body are chosen to fit (default: the cgroup's limit, if there is "
+       "one)",
        value(&Options::memory, "BYTES")},
       {"--users", kPlans, "Sequences at once: how long may each be?", number(&Options::users, 1, 1 << 16)},
       {"--kv-disk-size", kPlans, "Disk below memory for K and V, as 100G: how many tokens does it hold?",

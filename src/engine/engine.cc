@@ -65,17 +65,19 @@ class EngineImpl final : public Engine, private LogitsReader {
  public:
   EngineImpl(std::unique_ptr<StepRunner> runner, ServedModel served, std::shared_ptr<WakeEvent> wake,
              const Secret& secret, const EngineConfig& config)
-      : explain_(config.explain),
+      : traffic_(runner->fit().traffic_bytes),
+        explain_(config.explain),
         runner_(std::move(runner)),
         served_(std::move(served)),
         sampler_(runner_->kernels()),
         secret_(secret),
-        desk_(*runner_, clock_, secret_, [wake] { wake->signal(); }),
+        desk_(*runner_, clock_, secret_, traffic_.most_part_bytes(runner_->context_tokens()),
+              [wake] { wake->signal(); }),
         mailbox_(wake),
         idle_(config.idle),
         busy_us_(clock_.now_us()),
         intake_(std::make_unique<Intake>(
-            served_, kIntakeWorkers, static_cast<size_t>(config.max_queued),
+            served_, traffic_, kIntakeWorkers, static_cast<size_t>(config.max_queued),
             [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
             [this](const auto& active, Error error) { refuse(*active, std::move(error)); })) {}
 
@@ -105,7 +107,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     active->record.id = request.id;
     active->record.arrival_us = request.arrival_us;
     active->request = std::move(request);
-    active->stream = std::make_shared<OutputStream>(std::move(wake));
+    active->stream = std::make_shared<OutputStream>(std::move(wake), &traffic_.held);
     Submitted submitted{active->request.id, active->stream};
     {
       const std::lock_guard lock(live_mutex_);
@@ -167,6 +169,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     }});
   }
 
+  TrafficMemory& traffic() override { return traffic_; }
   Records& records() override { return records_; }
 
  private:
@@ -377,6 +380,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     close(active, RequestRecord::Outcome::kFailed);
   }
 
+  TrafficMemory traffic_;  // first: what is reserved in it goes before
   const Explain explain_;
   SteadyClock clock_;
   std::unique_ptr<StepRunner> runner_;

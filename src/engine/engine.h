@@ -15,6 +15,7 @@
 #include "engine/records.h"
 #include "engine/request.h"
 #include "engine/session.h"
+#include "engine/traffic_memory.h"
 #include "kv/accounting.h"
 #include "kv/tiering_stats.h"
 
@@ -85,6 +86,8 @@ class Engine {
   virtual void ask_kv_blocks(uint64_t page, std::function<void(kv::BlockMapPage)> reply) = 0;
   // `reply` as above.
   virtual void ask_session(SessionAsk ask, std::function<void(Result<SessionAnswer>)> reply) = 0;
+  // What its clients' requests and answers share. Longer-lived than they are.
+  virtual TrafficMemory& traffic() = 0;
   // The two record rings (records.h); one consumer.
   virtual Records& records() = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <limits>
+#include <thread>
 
 #include "engine/test_models.h"
 
@@ -29,7 +30,7 @@ class IntakeTest : public Test {
   }
 
   // One request through a whole intake: the prepared request, or the error.
-  static Result<std::shared_ptr<ActiveRequest>> prepare(Request request) {
+  static Result<std::shared_ptr<ActiveRequest>> prepare(Request request, uint64_t traffic_bytes = kMostTrafficBytes) {
     std::atomic<bool> done{false};
     Result<std::shared_ptr<ActiveRequest>> out;
     const auto finish = [&](Result<std::shared_ptr<ActiveRequest>> result) {
@@ -37,8 +38,9 @@ class IntakeTest : public Test {
       done.store(true);
       done.notify_one();
     };
+    TrafficMemory memory(traffic_bytes);
     Intake intake(
-        *served_model, 1, 8, [&](std::shared_ptr<ActiveRequest> active) { finish(std::move(active)); },
+        *served_model, memory, 1, 8, [&](std::shared_ptr<ActiveRequest> active) { finish(std::move(active)); },
         [&](const std::shared_ptr<ActiveRequest>&, Error error) { finish(fail(std::move(error))); });
     auto active = std::make_shared<ActiveRequest>();
     active->request = std::move(request);
@@ -261,12 +263,114 @@ TEST_F(IntakeTest, EndTokensAreKnown) {
   for (const TokenId token : served_model->end_tokens) EXPECT_TRUE(served_model->tokenizer.is_end_of_generation(token));
 }
 
+Request chat_with(const std::string& content) {
+  Request request;
+  ChatPrompt chat;
+  chat.messages_json = R"([{"role":"user","content":")" + content + "\"}]";
+  request.prompt = std::move(chat);
+  return request;
+}
+
+Request with_text(std::string text) {
+  Request request;
+  request.prompt = TextPrompt{std::move(text)};
+  return request;
+}
+
+// The context has 64 tokens. What must be longer is not tokenized to know that: it says "at least".
+TEST_F(IntakeTest, ATextThatCannotFitIsRefusedUnread) {
+  const std::string text(1 << 20, 'a');
+  for (Request request : {with_text(text), chat_with(text)}) {
+    const auto refused = prepare(std::move(request));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kContextExceeded);
+    EXPECT_NE(refused.error().message.find("the prompt has at least "), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("but the context holds 64 with the answer"), std::string::npos);
+  }
+  Request whole = with_text(text);
+  whole.max_tokens = 0;
+  EXPECT_EQ(prepare(std::move(whole)).error().message.find("with the answer"), std::string::npos);
+  Request cut = with_text(std::string(4096, 'a'));
+  cut.context_policy = ContextPolicy{ContextPolicy::Kind::kSinks, 4};
+  const auto fitted = prepare(std::move(cut));
+  ASSERT_TRUE(fitted) << "a policy drops tokens: length decides nothing";
+  EXPECT_LT((*fitted)->prompt.size(), 64u);
+}
+
+TEST_F(IntakeTest, WorkThatNeverFindsRoomIsRefusedByName) {
+  Request cut = with_text(std::string(200'000, 'a'));
+  cut.context_policy = ContextPolicy{ContextPolicy::Kind::kSinks, 4};
+  EXPECT_TRUE(prepare(cut));
+  const auto refused = prepare(cut, kLeastTrafficBytes);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused.error().where, "prompt");
+  EXPECT_NE(refused.error().message.find("--memory"), std::string::npos);
+  Request deep = chat_with("x");
+  auto& messages = std::get<ChatPrompt>(deep.prompt).messages_json;
+  messages.insert(messages.rfind('}'), ",\"other\":[0");
+  for (int i = 0; i < 50'000; ++i) messages.insert(messages.rfind('}'), ",[]");
+  messages.insert(messages.rfind('}'), "]");
+  EXPECT_TRUE(prepare(deep));
+  EXPECT_EQ(prepare(deep, kLeastTrafficBytes).error().where, "messages");
+}
+
+// A large text waits for memory that another one has; small ones are prepared meanwhile, a second large one is not.
+TEST_F(IntakeTest, SmallTextsPassALargeOne) {
+  TrafficMemory memory(kLeastTrafficBytes);
+  std::optional<ByteReservation> other = memory.work.try_reserve(memory.work.most_bytes());
+  ASSERT_TRUE(other);
+  std::atomic<int> n_small{0}, n_large{0};
+  {
+    Intake intake(
+        *served_model, memory, 2, 64,
+        [&](const std::shared_ptr<ActiveRequest>& active) {
+          ++(std::get<TextPrompt>(active->request.prompt).text.size() > 1000 ? n_large : n_small);
+        },
+        [&](const std::shared_ptr<ActiveRequest>&, Error error) { ADD_FAILURE() << error.to_string(); });
+    const auto push = [&](size_t n_bytes) {
+      auto active = std::make_shared<ActiveRequest>();
+      active->request = with_text(std::string(n_bytes, 'a'));
+      active->request.context_policy = ContextPolicy{ContextPolicy::Kind::kSinks, 4};
+      intake.push(std::move(active));
+    };
+    for (int i = 0; i < 3; ++i) push(10'000);
+    for (int i = 0; i < 20; ++i) push(50);
+    for (int i = 0; i < 5000 && n_small < 20; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(n_small, 20);
+    EXPECT_EQ(n_large, 0);
+    other.reset();
+    for (int i = 0; i < 5000 && n_large < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(n_large, 3);
+  EXPECT_EQ(memory.work.used_bytes(), 0u);
+}
+
+TEST_F(IntakeTest, ACancelledRequestCostsNothing) {
+  TrafficMemory memory;
+  std::atomic<bool> is_let_go{false};
+  Intake intake(
+      *served_model, memory, 1, 8,
+      [&](const std::shared_ptr<ActiveRequest>& active) {
+        EXPECT_TRUE(active->prompt.empty());
+        is_let_go = true;
+      },
+      [&](const std::shared_ptr<ActiveRequest>&, Error error) { ADD_FAILURE() << error.to_string(); });
+  auto active = std::make_shared<ActiveRequest>();
+  active->request = with_text("once upon a time");
+  active->cancelled = true;
+  intake.push(std::move(active));
+  for (int i = 0; i < 5000 && !is_let_go; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(is_let_go);
+}
+
 TEST_F(IntakeTest, AFullQueueRefuses) {
   std::atomic<int> n_ready{0}, n_refused{0};
   std::atomic<bool> open{false};
+  TrafficMemory memory;
   {
     Intake intake(
-        *served_model, 1, 2,
+        *served_model, memory, 1, 2,
         [&](std::shared_ptr<ActiveRequest>) {
           ++n_ready;
           open.wait(false);

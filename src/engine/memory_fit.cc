@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "engine/memory_plan.h"
 #include "engine/memory_room.h"
+#include "engine/traffic_memory.h"
 #include "models/exec_context.h"
 #include "models/kv_plan.h"
 #include "text/tokenizer.h"
@@ -26,8 +27,8 @@ constexpr uint64_t kRedisBytes = 24 * kMiB;    // batches on their way, as hired
 constexpr uint64_t kDiskTransfers = 32;        // under way, each in a buffer of its own
 constexpr uint64_t kCatalogueBytes = 256;      // of a disk tier's object
 constexpr uint64_t kStagingBytes = 32 * kMiB;
-constexpr uint64_t kMostRequestBytes = 8 * kMiB, kLeastRequestBytes = 2 * kMiB;
-constexpr uint64_t kLogitsShare = 16;  // of a limit, at most; staging, catalogue and requests: a 32nd each
+constexpr uint64_t kTrafficShare = 16;  // of a limit
+constexpr uint64_t kLogitsShare = 32;   // of a limit, at most; staging and catalogue: as much each
 constexpr uint64_t kPartShare = 32;
 constexpr uint64_t kMostFixedBytes = 64 * kMiB, kMostEntryBytes = 400;
 constexpr int kLeastLogits = 4;                          // rows of one step
@@ -62,6 +63,7 @@ struct Way {
   size_t extent_bytes = 0;
   size_t least_block_bytes = 0;
   size_t most_block_bytes = 0;
+  size_t whole_block_bytes = 0;  // a block of each group
   int step_tokens = 0;
   int quiet_factor = 1;
   int prefill_rows() const { return step_tokens * quiet_factor; }
@@ -99,6 +101,7 @@ class Fitter {
     sched::SchedConfig schedule{};
     uint64_t overhead_bytes = 0;
     uint64_t burst_bytes = 0;
+    uint64_t traffic_bytes = 0;
     uint64_t staging_bytes = 0;
     uint64_t most_disk_bytes = 0;
   };
@@ -115,6 +118,7 @@ class Fitter {
       for (const AttentionGroup& group : way.groups) {
         way.least_block_bytes = std::min(way.least_block_bytes, group.layout.block_bytes);
         way.most_block_bytes = std::max(way.most_block_bytes, group.layout.block_bytes);
+        way.whole_block_bytes += group.layout.block_bytes;
       }
       way.extent_bytes = extent_bytes_of(way.groups);
       ways_.push_back(way);
@@ -139,6 +143,13 @@ class Fitter {
 
   uint64_t part_of(uint64_t limit, uint64_t least, uint64_t most) const {
     return limit_ ? std::clamp(limit / kPartShare, least, std::max(least, most)) : most;
+  }
+
+  // A session's part, of at least one block of each group, must fit into a body.
+  uint64_t traffic_of(const Way& way, int context_tokens, uint64_t limit) const {
+    if (!limit_) return kMostTrafficBytes;
+    const uint64_t least = TrafficMemory::least_bytes(way.whole_block_bytes, context_tokens);
+    return std::clamp(limit / kTrafficShare, std::min(least, kMostTrafficBytes), kMostTrafficBytes);
   }
 
   void add_tiers(const Way& way, uint64_t limit, Rest& rest) const {
@@ -166,22 +177,22 @@ class Fitter {
     };
     rest.overhead_bytes += workspace(0) + kHugePageBytes;
     const uint64_t sessions = limit_ && has_prefixes(config_) ? session_table_bytes(limit) : 0;
-    const uint64_t requests = part_of(limit, kLeastRequestBytes, kMostRequestBytes) + sessions;
+    rest.traffic_bytes = traffic_of(way, context_tokens, limit);
     const uint64_t most = most_overhead_bytes(model_.config);
-    const uint64_t logits_room = std::min(limit / kLogitsShare, most - std::min(most, rest.overhead_bytes + requests));
+    const uint64_t logits_room = std::min(limit / kLogitsShare, most - std::min(most, rest.overhead_bytes + sessions));
     const uint64_t row_bytes = workspace(1) - workspace(0);
     const auto n_logits = static_cast<int>(
         std::clamp<uint64_t>(logits_room / row_bytes, kLeastLogits, static_cast<uint64_t>(n_rows) + 1));
     schedule.max_logits = n_logits;
     schedule.max_running = std::min(schedule.max_running, n_logits - 1);
-    rest.burst_bytes = requests + workspace(n_logits) - workspace(0);
+    rest.burst_bytes = sessions + workspace(n_logits) - workspace(0);
     add_tiers(way, limit, rest);  // last: their buffers are no reason to run fewer sequences
     return rest;
   }
 
   // For K and V: the prefix index takes its part of what is left.
   uint64_t kv_room(const Way& way, const Rest& rest, uint64_t limit) const {
-    const uint64_t others = model_.weight_bytes + rest.overhead_bytes + rest.burst_bytes;
+    const uint64_t others = model_.weight_bytes + rest.overhead_bytes + rest.burst_bytes + rest.traffic_bytes;
     const double left = static_cast<double>(limit - std::min(limit, others));
     return static_cast<uint64_t>(std::max(0.0, left / (1 + index_share(way)) - 1));
   }
@@ -215,6 +226,7 @@ class Fitter {
                   .weight_bytes = model_.weight_bytes,
                   .overhead_bytes = rest.overhead_bytes,
                   .burst_bytes = rest.burst_bytes,
+                  .traffic_bytes = rest.traffic_bytes,
                   .staging_bytes = rest.staging_bytes,
                   .most_disk_bytes = rest.most_disk_bytes,
                   .limit = limit_,
@@ -231,7 +243,7 @@ class Fitter {
     }
     fit.overhead_bytes += static_cast<uint64_t>(std::ceil(static_cast<double>(fit.kv_bytes) * index_share(way)));
     if (!limit_) return fit;
-    const uint64_t sum = fit.resident_bytes() + fit.burst_bytes;
+    const uint64_t sum = fit.resident_bytes() + fit.burst_bytes + fit.traffic_bytes;
     if (config_.memory_bytes && !config_.kv_memory_bytes && sum < limit)
       fit.kv_bytes += limit - sum;  // what rounding left
     fit.least_limit_bytes = least_limit(ways_.back(), least_);
@@ -304,9 +316,11 @@ uint64_t most_overhead_bytes(const weights::ModelConfig& config) {
 std::string MemoryFit::statement() const {
   return fmt::format(
       "memory: {:.1f} MiB of weights + {:.1f} MiB of overhead + {:.1f} MiB of KV = {:.1f} MiB resident at most, and up "
-      "to {:.1f} MiB more while {} sequences sample at once",
+      "to {:.1f} MiB more while {} sequences sample at once; clients' requests and unread answers take up to {:.1f} "
+      "MiB "
+      "beside, a body up to {} KiB",
       mib(weight_bytes), mib(overhead_bytes), mib(kv_bytes), mib(resident_bytes()), mib(burst_bytes),
-      schedule.max_running);
+      schedule.max_running, mib(traffic_bytes), TrafficMemory::most_body_bytes(traffic_bytes) >> 10);
 }
 
 std::string MemoryFit::choice() const {
@@ -328,11 +342,12 @@ Error MemoryFit::error() const {
   return {ErrorCode::kResourceExhausted,
           fmt::format(
               "{} of {} bytes ({:.1f} MiB) is too little: weights take {:.1f} MiB, overhead {:.1f}, many requests at "
-              "once {:.1f}, and {} tokens of KV as {} {:.1f}; at least {} bytes ({:.1f} MiB) are needed, and {} "
+              "once {:.1f}, their texts and answers {:.1f}, and {} tokens of KV as {} {:.1f}; at least {} bytes "
+              "({:.1f} MiB) are needed, and {} "
               "({:.1f} MiB) for a context of {} tokens with nothing cut",
               is_option ? "a limit" : "the cgroup's limit", limit->bytes, mib(limit->bytes), mib(weight_bytes),
-              mib(overhead_bytes), mib(burst_bytes), least_context_tokens, kv_format, mib(kv_bytes), least_limit_bytes,
-              mib(least_limit_bytes), whole_limit_bytes, mib(whole_limit_bytes), wanted_tokens),
+              mib(overhead_bytes), mib(burst_bytes), mib(traffic_bytes), least_context_tokens, kv_format, mib(kv_bytes),
+              least_limit_bytes, mib(least_limit_bytes), whole_limit_bytes, mib(whole_limit_bytes), wanted_tokens),
           is_option ? "--memory" : ""};
 }
 

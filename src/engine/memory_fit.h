@@ -1,8 +1,9 @@
 // MemoryFit: what a model is served with so that the process stays within a memory limit:
 //
-//   limit >= weights + overhead + burst + KV
+//   limit >= weights + overhead + burst + traffic + KV
 //   overhead   resident whatever runs: the program, the tokenizer, a step's activations, the tiers' buffers, the prefix index when it is full
-//   burst      what many requests at once add: their texts, and the logits of the rows that sample in one step
+//   burst      what many requests at once add: the logits of the rows that sample in one step, and the table of sessions
+//   traffic    what clients send and have not read yet (traffic_memory.h)
 //
 // The first of these that fits is taken: everything as asked; smaller steps; the next KV format; at last, in the smallest of these, as long a
 // context as there is room for. Without a limit nothing is cut.
@@ -55,6 +56,7 @@ struct MemoryFit {
   uint64_t weight_bytes = 0;
   uint64_t overhead_bytes = 0;
   uint64_t burst_bytes = 0;
+  uint64_t traffic_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t staging_bytes = 0;    // TierConfig; of overhead
   uint64_t most_disk_bytes = 0;  // that a disk tier of no given size may take, so that its catalogue fits; 0: any

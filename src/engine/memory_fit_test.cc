@@ -99,7 +99,7 @@ TEST(MemoryFitTest, StepsShrinkFirstThenTheFormatAndTheContextLast) {
   EXPECT_EQ(smaller.kv_format, "bf16");
   EXPECT_EQ(smaller.schedule.max_prefill_rows(), 256);
   EXPECT_EQ(smaller.context_tokens, 8192);
-  const MemoryFit coarser = fit_in(240 * kMiB, model);
+  const MemoryFit coarser = fit_in(246 * kMiB, model);
   EXPECT_EQ(coarser.kv_format, "q8");
   EXPECT_EQ(coarser.context_tokens, 8192);
   const MemoryFit shorter = fit_in(170 * kMiB, model);

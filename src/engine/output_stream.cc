@@ -17,12 +17,55 @@ bool merge(Event& last, Event& next) {
   return true;
 }
 
+constexpr uint64_t kStepBytes = 16 * 1024;
+
+uint64_t entry_bytes(const TokenLogprob& entry) {
+  // Of JSON: names and digits, and each byte as a number besides.
+  constexpr uint64_t kEntryJson = 96, kByteJson = 8;
+  const auto one = [](const std::string& bytes, size_t object) {
+    return object + kEntryJson + bytes.size() * kByteJson;
+  };
+  uint64_t sum = one(entry.bytes, sizeof(TokenLogprob));
+  for (const TokenLogprob::Alternative& other : entry.top) sum += one(other.bytes, sizeof(TokenLogprob::Alternative));
+  return sum;
+}
+
 }  // namespace
+
+uint64_t event_bytes(const Event& event) {
+  const auto* delta = std::get_if<Delta>(&event);
+  if (delta == nullptr) return sizeof(Event);
+  uint64_t sum = 3 * delta->text.size() + 3 * sizeof(TokenId) * delta->tokens.size();
+  for (const TokenLogprob& entry : delta->logprobs) sum += entry_bytes(entry);
+  return sum;
+}
+
+OutputStream::OutputStream(std::function<void()> wake, ByteBudget* memory) : budget_(memory), wake_(std::move(wake)) {
+  if (memory != nullptr) memory_ = *memory->try_reserve(0);
+}
+
+bool OutputStream::count(const Event& event) {
+  unread_bytes_ += event_bytes(event);
+  if (budget_ == nullptr || unread_bytes_ <= kUncountedAnswerBytes || unread_bytes_ <= memory_.bytes()) return true;
+  return memory_.grow_to(unread_bytes_ + kStepBytes) || memory_.grow_to(unread_bytes_);
+}
+
+bool OutputStream::is_overrun() const {
+  const std::lock_guard lock(mutex_);
+  return is_overrun_;
+}
 
 void OutputStream::push(Event event) {
   {
     const std::lock_guard lock(mutex_);
-    if (!events_.empty()) {
+    if (is_overrun_) return;
+    if (!count(event)) {
+      is_overrun_ = true;
+      events_.clear();
+      event = Failed{{ErrorCode::kResourceExhausted,
+                      "the answer is not read as fast as it is made, and the memory for unread answers is used up",
+                      {}}};
+    } else if (!events_.empty()) {
       if (!merge(events_.back(), event)) events_.push_back(std::move(event));
       return;
     }
@@ -32,7 +75,14 @@ void OutputStream::push(Event event) {
 }
 
 std::vector<Event> OutputStream::take() {
+  ByteReservation memory;
+  return take(memory);
+}
+
+std::vector<Event> OutputStream::take(ByteReservation& memory) {
   const std::lock_guard lock(mutex_);
+  unread_bytes_ = 0;
+  if (budget_ != nullptr) memory = std::exchange(memory_, *budget_->try_reserve(0));
   return std::exchange(events_, {});
 }
 

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/byte_budget.h"
 #include "base/error.h"
 #include "base/id.h"
 #include "base/token_id.h"
@@ -103,6 +104,8 @@ struct Request {
   std::optional<int> logprobs;         // of generated tokens: how many alternatives to list (0: the chosen one only)
   std::optional<int> prompt_logprobs;  // of prompt tokens likewise
   Echo echo = Echo::kOff;              // the prompt's text comes first, with its logprobs where asked
+  // What its texts and tokens are counted in, given back when the request is gone; null: nobody counts.
+  std::shared_ptr<ByteReservation> memory{};
 };
 
 // ---- what is heard -----------------------------------------------------------------------------------------------------------

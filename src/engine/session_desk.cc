@@ -15,9 +15,12 @@ constexpr uint32_t kMostListed = 1000;
 
 }  // namespace
 
-SessionDesk::SessionDesk(StepRunner& runner, const Clock& clock, const Secret& secret, std::function<void()> wake)
+SessionDesk::SessionDesk(StepRunner& runner, const Clock& clock, const Secret& secret, size_t part_bytes,
+                         std::function<void()> wake)
     : runner_(runner), clock_(clock), secret_(secret), wake_(std::move(wake)) {
-  if (runner.sessions() != nullptr) transfer_.emplace(runner.session_memory(), secret_);
+  if (runner.sessions() != nullptr) {
+    transfer_.emplace(runner.session_memory(), secret_, part_bytes);
+  }
 }
 
 kv::SessionId SessionDesk::enter(const Request& request) {

@@ -21,7 +21,9 @@ class SessionDesk {
   using Reply = std::function<void(Result<SessionAnswer>)>;
 
   // All outlive it. `wake`: by the digest's thread.
-  SessionDesk(StepRunner& runner, const Clock& clock, const Secret& secret, std::function<void()> wake);
+  // `part_bytes`: of blocks, in one part of an export.
+  SessionDesk(StepRunner& runner, const Clock& clock, const Secret& secret, size_t part_bytes,
+              std::function<void()> wake);
 
   // The request's session, which leave() is to be told of when it ends; none where it names none, or there is no room for one more.
   kv::SessionId enter(const Request& request);

@@ -26,7 +26,7 @@ class SessionDeskTest : public ::testing::Test {
     auto created = StepRunner::create(config, clock_);
     ASSERT_TRUE(created) << created.error().to_string();
     runner_ = std::move(*created);
-    desk_ = std::make_unique<SessionDesk>(*runner_, clock_, secret_, [] {});
+    desk_ = std::make_unique<SessionDesk>(*runner_, clock_, secret_, kv::SessionTransfer::kPartBytes, [] {});
     kv::Tiering& tiering = runner_->tiers()->tiering();
     wait([&] {
       runner_->tiers()->poll();

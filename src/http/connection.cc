@@ -1,5 +1,6 @@
 #include "http/connection.h"
 
+#include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
@@ -12,8 +13,14 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-constexpr size_t kReadAheadBytes = 64 * 1024;  // of pipelined requests while one is served
+constexpr size_t kReadBytes = 16 * 1024;
 constexpr milliseconds kLingerTimeout{5'000};
+// While others find no room: a body without a byte, and an answer of which nothing is read, for that long make some.
+constexpr milliseconds kStalledBody{2'000}, kStalledReader{10'000};
+
+std::optional<ByteReservation> reservation_in(ByteBudget* budget) {
+  return budget == nullptr ? std::nullopt : budget->try_reserve(0);
+}
 
 std::string peer_name(const asio::ip::tcp::socket& socket) {
   error_code error;
@@ -23,14 +30,18 @@ std::string peer_name(const asio::ip::tcp::socket& socket) {
 
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionContext> context,
+Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionContext> context, ByteReservation memory,
                        std::function<void(Connection*)> on_closed)
     : socket_(std::move(socket)),
       context_(std::move(context)),
       on_closed_(std::move(on_closed)),
       deadline_timer_(socket_.get_executor()),
       keepalive_timer_(socket_.get_executor()),
-      parser_({context_->options.max_head_bytes, context_->options.max_body_bytes, context_->options.large_bodies}) {
+      parser_({context_->options.max_head_bytes, context_->options.max_body_bytes, context_->options.large_bodies,
+               context_->options.body_limit_hint}),
+      rest_memory_(std::move(memory)),
+      received_memory_(reservation_in(context_->options.memory).value_or(ByteReservation())),
+      body_memory_(reservation_in(context_->options.memory).value_or(ByteReservation())) {
   ++context_->live_connections;
 }
 
@@ -63,24 +74,69 @@ void Connection::cut() {
   post([self = shared_from_this()] { self->close(); });
 }
 
+void Connection::drop_stalled() {
+  post([self = shared_from_this()] {
+    if (self->is_closed_) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (self->deadline_ == Deadline::kBody && now - self->last_read_ > kStalledBody) {
+      self->refuse(408, "the body stalled while other requests need its memory");
+    } else if (self->deadline_ == Deadline::kWrite && now - self->blocked_since_ > kStalledReader) {
+      self->close();
+    }
+  });
+}
+
 // ---- reading -----------------------------------------------------------------------------------------------------------
 
+// Waits without a buffer: connections at rest have none.
 void Connection::read() {
-  if (is_reading_ || is_closed_ || peer_ended_ || (exchange_ && received_.size() >= kReadAheadBytes)) return;
+  if (is_reading_ || is_closed_ || peer_ended_ || (exchange_ && received_.size() >= kKeptBytes)) return;
   is_reading_ = true;
-  socket_.async_read_some(asio::buffer(read_buffer_), [self = shared_from_this()](error_code error, size_t n_bytes) {
+  socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
     self->is_reading_ = false;
     if (self->is_closed_) return;
-    if (error) return self->on_read_end(error != asio::error::eof);
-    self->on_read(n_bytes);
+    if (error) return self->on_read_end(true);
+    self->on_readable();
     self->read();
   });
 }
 
-void Connection::on_read(size_t n_bytes) {
+void Connection::on_readable() {
+  // A request that was kept back may be running by now.
+  if (exchange_ && received_.size() >= kKeptBytes) return;
+  thread_local std::array<char, kReadBytes> buffer;  // of the io thread: nothing stays in it
+  const size_t room = exchange_ ? kKeptBytes - received_.size() : buffer.size();
+  error_code error;
+  const size_t n_bytes = socket_.read_some(asio::buffer(buffer.data(), room), error);
+  if (error == asio::error::would_block || error == asio::error::try_again) return;
+  if (error) return on_read_end(error != asio::error::eof);
+  last_read_ = std::chrono::steady_clock::now();
+  on_read({buffer.data(), n_bytes});
+}
+
+void Connection::on_read(std::string_view bytes) {
   if (is_lingering_) return;
-  received_.append(read_buffer_.data(), n_bytes);
+  if (!exchange_ && received_.empty()) bytes.remove_prefix(consume(bytes));
+  const bool is_over = is_closed_ || is_lingering_ || parser_.state() == RequestParser::State::kFailed;
+  if (bytes.empty() || is_over || !keep(bytes)) return;
   if (!exchange_) process();
+}
+
+// What cannot be parsed yet. False: there is no room, and the request is refused.
+bool Connection::keep(std::string_view bytes) {
+  const size_t size = received_.size() + bytes.size();
+  const bool is_counted = size > kKeptBytes && context_->options.memory != nullptr;
+  if (is_counted && !received_memory_.grow_to(2 * size)) {
+    if (!exchange_) {
+      refuse_for_room("the request's head");
+    } else {
+      exchange_->set_close_after();
+      loses_input_ = true;
+    }
+    return false;
+  }
+  received_.append(bytes);
+  return true;
 }
 
 void Connection::on_read_end(bool was_reset) {
@@ -94,29 +150,58 @@ void Connection::close_unless_answering() {
 }
 
 void Connection::process() {
-  while (!exchange_ && !is_closed_ && !is_lingering_ && !received_.empty()) {
-    const size_t consumed = parser_.feed(received_);
-    received_.erase(0, consumed);
+  received_.erase(0, consume(received_));
+  if (!received_.empty() || received_memory_.bytes() == 0) return;
+  received_ = {};
+  received_memory_.shrink_to(0);
+}
+
+// Feeds the parser up to the end of a request, or of what it can use now; how much it took.
+size_t Connection::consume(std::string_view bytes) {
+  size_t taken = 0;
+  while (!exchange_ && !is_closed_ && !is_lingering_ && taken < bytes.size()) {
+    const std::string_view rest = bytes.substr(taken);
+    if (parser_.state() == RequestParser::State::kBody && !reserve_body(rest.size())) break;
+    const size_t consumed = parser_.feed(rest);
+    taken += consumed;
     switch (parser_.state()) {
       case RequestParser::State::kDone:
         dispatch(parser_.take());
         break;
       case RequestParser::State::kFailed:
-        return refuse(parser_.failure_status(), parser_.failure_message());
+        refuse(parser_.failure_status(), parser_.failure_message());
+        break;
       case RequestParser::State::kHead:
         set_active(true);
         if (deadline_ != Deadline::kHead) arm(Deadline::kHead);
-        return;
+        return taken;
       case RequestParser::State::kBody:
         set_active(true);
+        if (deadline_ != Deadline::kBody && !reserve_body(0)) return taken;  // before it is asked for
         if (parser_.take_expect_continue()) send_continue();
         if (deadline_ != Deadline::kBody) arm(Deadline::kBody);
-        if (consumed == 0) return;
+        if (consumed == 0) return taken;
         break;
       case RequestParser::State::kEmpty:
-        return;
+        return taken;
     }
   }
+  return taken;
+}
+
+// For the body as it will be with n_bytes more. Its buffer may be twice as long as what is in it, where its length is not known.
+bool Connection::reserve_body(size_t n_bytes) {
+  if (context_->options.memory == nullptr) return true;
+  const size_t body_bytes = parser_.body_bytes_with(n_bytes);
+  const size_t copies = context_->options.body_copies + (parser_.has_length() ? 0 : 1);
+  if (body_bytes > parser_.body_limit() || body_memory_.grow_to(body_bytes * copies)) return true;
+  refuse_for_room("this request's body");
+  return false;
+}
+
+void Connection::refuse_for_room(std::string_view what) {
+  refuse(503, fmt::format("there is no memory for {} now, beside the requests and answers that there are", what));
+  if (context_->on_shortage) context_->on_shortage();
 }
 
 void Connection::send_continue() {
@@ -127,7 +212,7 @@ void Connection::send_continue() {
 
 // ---- serving -----------------------------------------------------------------------------------------------------------
 
-std::shared_ptr<Exchange> Connection::make_exchange(const HttpRequest& request) {
+void Connection::begin_exchange(const HttpRequest& request) {
   using Framing = Exchange::Framing;
   was_asked_ = true;
   Framing framing;
@@ -135,14 +220,19 @@ std::shared_ptr<Exchange> Connection::make_exchange(const HttpRequest& request) 
   framing.after = request.keep_alive && !context_->draining ? Framing::After::kKeepAlive : Framing::After::kClose;
   framing.version = request.version;
   framing.extra_headers = context_->common_headers;
-  return std::make_shared<Exchange>(weak_from_this(), std::move(framing));
+  exchange_ = std::make_shared<Exchange>(weak_from_this(), std::move(framing), context_->options.memory);
+  self_ = shared_from_this();
 }
 
 void Connection::dispatch(HttpRequest request) {
   set_active(true);
   arm(Deadline::kNone);
   request.peer = peer_;
-  exchange_ = make_exchange(request);
+  if (body_memory_.bytes() > 0) {
+    request.memory = std::make_shared<ByteReservation>(std::move(body_memory_));
+    body_memory_ = *context_->options.memory->try_reserve(0);
+  }
+  begin_exchange(request);
   Responder responder(exchange_);
   Router::Match match = context_->router.find(request.method, request.path);
   if (match.handler == nullptr) return responder.send(answer_without_handler(request, match));
@@ -169,9 +259,15 @@ HttpResponse Connection::answer_without_handler(const HttpRequest& request, cons
 
 void Connection::refuse(int status, const std::string& message) {
   set_active(true);
-  exchange_ = make_exchange(HttpRequest{});
+  parser_.discard();
+  received_ = {};
+  received_memory_.shrink_to(0);
+  body_memory_.shrink_to(0);
+  begin_exchange(HttpRequest{});
   exchange_->set_close_after();
-  Responder(exchange_).send(context_->options.render_error(status, message));
+  HttpResponse response = context_->options.render_error(status, message);
+  if (status == 503) response.headers.push_back({"Retry-After", "1"});
+  Responder(exchange_).send(std::move(response));
 }
 
 // ---- writing -----------------------------------------------------------------------------------------------------------
@@ -185,19 +281,22 @@ void Connection::flush(const std::shared_ptr<Exchange>& exchange) {
   output_ = exchange_->take_output();
   written_bytes_ = 0;
   if (output_.then == Exchange::Output::Then::kCut) return close();
-  if (output_.bytes.empty() && output_.then == Exchange::Output::Then::kMore) return;
+  if (output_.size() == 0 && output_.then == Exchange::Output::Then::kMore) return;
   is_writing_ = true;
   write_some();
 }
 
 void Connection::write_some() {
   // Tries at once: most answers fit the socket's buffer and need no wait.
-  while (written_bytes_ < output_.bytes.size()) {
+  while (written_bytes_ < output_.size()) {
     error_code error;
-    const auto rest = asio::buffer(output_.bytes.data() + written_bytes_, output_.bytes.size() - written_bytes_);
+    const size_t n_head = std::min(written_bytes_, output_.bytes.size());
+    const std::array<asio::const_buffer, 2> rest{asio::buffer(output_.bytes) + n_head,
+                                                 asio::buffer(output_.body) + (written_bytes_ - n_head)};
     written_bytes_ += socket_.write_some(rest, error);
     if (error == asio::error::would_block || error == asio::error::try_again) {
       arm(Deadline::kWrite);
+      blocked_since_ = std::chrono::steady_clock::now();
       return socket_.async_wait(asio::ip::tcp::socket::wait_write, [self = shared_from_this()](error_code wait_error) {
         if (self->is_closed_) return;
         if (wait_error) return self->close();
@@ -222,12 +321,13 @@ void Connection::on_written() {
 }
 
 void Connection::finish_exchange(Exchange::Output::Then then) {
+  const std::shared_ptr<Connection> self = std::move(self_);
   exchange_.reset();
   output_ = {};
   set_active(false);
   flush_again_ = false;
   if (keepalive_armed_) keepalive_timer_.cancel();
-  if (then == Exchange::Output::Then::kClose || context_->draining) return linger();
+  if (then == Exchange::Output::Then::kClose || context_->draining || loses_input_) return linger();
   arm(Deadline::kIdle);
   // Not from inside the handler's own call chain: a thousand pipelined requests must not nest.
   is_resuming_ = true;
@@ -252,11 +352,16 @@ void Connection::linger() {
 
 void Connection::close() {
   if (std::exchange(is_closed_, true)) return;
+  const std::shared_ptr<Connection> self = std::move(self_);  // to the end of this
   error_code ignored;
   deadline_timer_.cancel();
   keepalive_timer_.cancel();
   socket_.close(ignored);
   set_active(false);
+  parser_.discard();
+  received_ = {};
+  output_ = {};
+  for (ByteReservation* memory : {&rest_memory_, &received_memory_, &body_memory_}) memory->shrink_to(0);
   if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->gone();
   on_closed_(this);
 }

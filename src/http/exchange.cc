@@ -16,6 +16,15 @@ std::string date_header() {
   return std::string(text, n);
 }
 
+Exchange::Exchange(std::weak_ptr<ExchangePeer> peer, Framing framing, ByteBudget* budget)
+    : peer_(std::move(peer)), budget_(budget), framing_(std::move(framing)) {
+  if (budget_ != nullptr) memory_ = *budget_->try_reserve(0);
+}
+
+bool Exchange::reserve(size_t n_bytes) {
+  return budget_ == nullptr || n_bytes <= kUncountedBytes || memory_.grow_to(n_bytes);
+}
+
 void Exchange::append_head(int status, std::string_view content_type, const std::vector<Header>& headers,
                            std::string_view framing) {
   pending_ += fmt::format("HTTP/1.1 {} {}\r\n", status, reason_phrase(status));
@@ -42,10 +51,17 @@ void Exchange::append_chunk(std::string_view bytes) {
 void Exchange::send(HttpResponse response) {
   Lock lock(mutex_);
   if (phase_ != Phase::kOpen) return;
+  if (response.memory == nullptr && !reserve(response.body.size())) {
+    response = {503,
+                "application/json",
+                {{"Retry-After", "1"}},
+                R"({"error":{"message":"there is no memory for the answer now","type":"unavailable_error"}})"};
+  }
   const bool bodiless = response.status == 204 || response.status == 304;
   append_head(response.status, bodiless ? "" : response.content_type, response.headers,
               bodiless ? "" : fmt::format("Content-Length: {}\r\n", response.body.size()));
-  if (!bodiless && framing_.body == Framing::Body::kSent) pending_ += response.body;
+  if (!bodiless && framing_.body == Framing::Body::kSent) pending_body_ = std::move(response.body);
+  response_memory_ = std::move(response.memory);
   phase_ = Phase::kEnded;
   schedule_flush(std::move(lock));
 }
@@ -65,7 +81,8 @@ Room Exchange::write(std::string_view bytes) {
   Lock lock(mutex_);
   if (phase_ != Phase::kStreaming) return Room::kGone;
   append_chunk(bytes);
-  const bool full = pending_.size() + in_flight_bytes_ > kHighWaterBytes;
+  const size_t unwritten = pending_.size() + in_flight_bytes_;
+  const bool full = unwritten > kHighWaterBytes || !reserve(2 * unwritten);  // a string's buffer may be twice as long
   if (full) told_full_ = true;
   schedule_flush(std::move(lock));
   return full ? Room::kFull : Room::kReady;
@@ -144,7 +161,8 @@ Exchange::Output Exchange::take_output() {
   const Lock lock(mutex_);
   Output output;
   output.bytes = std::exchange(pending_, {});
-  in_flight_bytes_ = output.bytes.size();
+  output.body = std::exchange(pending_body_, {});
+  in_flight_bytes_ = output.size();
   if (phase_ != Phase::kEnded) return output;
   dropped_gone = std::exchange(on_gone_, nullptr);
   dropped_drained = std::exchange(on_drained_, nullptr);
@@ -159,6 +177,8 @@ void Exchange::output_written() {
   {
     const Lock lock(mutex_);
     in_flight_bytes_ = 0;
+    memory_.shrink_to(2 * pending_.size());
+    if (phase_ == Phase::kEnded && pending_.empty()) response_memory_.reset();
     if (phase_ == Phase::kStreaming && told_full_ && pending_.size() <= kHighWaterBytes / 2) {
       told_full_ = false;
       drained = on_drained_;
@@ -176,7 +196,10 @@ void Exchange::gone() {
     callback = std::exchange(on_gone_, nullptr);
     dropped = std::exchange(on_drained_, nullptr);
     phase_ = Phase::kGone;
-    pending_.clear();
+    pending_ = {};
+    pending_body_ = {};
+    memory_.shrink_to(0);
+    response_memory_.reset();
   }
   if (callback && is_unanswered) callback();
 }

@@ -2,7 +2,7 @@
 // Owned by both sides; the connection's end is told apart by whoever closes first.
 // Threads: Responder's calls from any thread, the connection's only on its io thread.
 // Invariants: (1) after kEnded or kGone nothing is queued any more.  (2) callbacks are dropped once the exchange is over, so the
-// sessions they hold are too.
+// sessions they hold are too.  (3) what waits to be written is in the budget, or small; an answer without room becomes a 503, a stream pauses.
 #pragma once
 
 #include <functional>
@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/byte_budget.h"
 #include "http/responder.h"
 
 namespace pagoda::http {
@@ -32,7 +33,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     int version = 11;
     std::string extra_headers;  // whole lines, of every answer
   };
-  Exchange(std::weak_ptr<ExchangePeer> peer, Framing framing) : peer_(std::move(peer)), framing_(std::move(framing)) {}
+  // `budget`: for what waits to be written; null: nobody counts.
+  Exchange(std::weak_ptr<ExchangePeer> peer, Framing framing, ByteBudget* budget);
 
   // ---- Responder's side
   void send(HttpResponse response);
@@ -48,6 +50,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // ---- the connection's side
   struct Output {
     std::string bytes;
+    std::string body;  // behind them
+    size_t size() const { return bytes.size() + body.size(); }
     enum class Then { kMore, kKeepAlive, kClose, kCut } then = Then::kMore;  // once bytes are written
   };
   Output take_output();
@@ -69,9 +73,14 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
                    std::string_view framing);
   void append_chunk(std::string_view bytes);
   void schedule_flush(Lock lock);
+  // Whether there is room for that many unwritten bytes.
+  bool reserve(size_t n_bytes);
   bool is_chunked() const { return framing_.version >= 11; }
 
+  static constexpr size_t kUncountedBytes = 4 * 1024;
+
   const std::weak_ptr<ExchangePeer> peer_;
+  ByteBudget* const budget_;
   mutable std::mutex mutex_;
   // guarded by mutex_
   Framing framing_;
@@ -80,6 +89,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   bool flush_scheduled_ = false;
   bool told_full_ = false;
   std::string pending_;
+  std::string pending_body_;
+  ByteReservation memory_;                            // for what was not written yet, beyond kUncountedBytes
+  std::shared_ptr<ByteReservation> response_memory_;  // that came with the answer
   size_t in_flight_bytes_ = 0;
   std::string keepalive_;
   std::chrono::milliseconds keepalive_every_{0};

@@ -4,10 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/byte_budget.h"
 
 namespace pagoda::http {
 
@@ -27,6 +30,7 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> path_values;  // {name} parts of the matched route, decoded
   int version = 11;                                              // 10 or 11
   bool keep_alive = true;
+  std::shared_ptr<ByteReservation> memory;  // what body and all that is made of it are counted in; null: nobody counts
 
   // The first header of that name (any case); empty if there is none.
   std::string_view header(std::string_view name) const;
@@ -45,6 +49,8 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::vector<Header> headers;
   std::string body;
+  std::shared_ptr<ByteReservation>
+      memory{};  // that covers the body, held until it is written; null: the server counts it
 };
 
 // "Not Found" for 404; "Status" for a number nobody registered.

@@ -34,7 +34,6 @@ RequestParser::~RequestParser() = default;
 
 void RequestParser::start() {
   impl_ = std::make_unique<Impl>();
-  impl_->parser.eager(true);
   impl_->parser.header_limit(static_cast<uint32_t>(limits_.head_bytes));
   impl_->parser.body_limit(std::max(limits_.body_bytes, limits_.large_bodies.bytes));
   state_ = State::kEmpty;
@@ -72,6 +71,7 @@ size_t RequestParser::feed(std::string_view bytes) {
       const size_t n = parser.put(boost::asio::const_buffer(bytes.data() + consumed, bytes.size() - consumed), error);
       consumed += n;
       if (error || n == 0) break;
+      if (state_ == State::kHead && parser.is_header_done()) break;
     }
   } catch (const std::exception& thrown) {
     fail(400, thrown.what());
@@ -80,7 +80,7 @@ size_t RequestParser::feed(std::string_view bytes) {
   if (error && error != beast_http::error::need_more) {
     const int status = status_of(error);
     if (status == 413) {
-      fail(status, fmt::format("the body is larger than {} bytes", body_limit()));
+      fail(status, fmt::format("the body is larger than {} bytes{}", body_limit(), limits_.body_hint));
     } else if (status == 431) {
       fail(status, fmt::format("the request's head is larger than {} bytes", limits_.head_bytes));
     } else {
@@ -97,20 +97,33 @@ size_t RequestParser::feed(std::string_view bytes) {
       fail(501, "the only transfer coding that is understood is chunked");  // where the body ends is not known
       return consumed;
     }
+    parser.eager(true);
     expect_continue_ = head.version() >= 11 && equal_ignoring_case(head[beast_http::field::expect], "100-continue");
   }
   if (state_ == State::kBody) {
     const size_t body_bytes = std::max<size_t>(parser.content_length().value_or(0), parser.get().body().size());
     if (body_bytes > limits_.body_bytes && body_bytes > body_limit()) {
-      fail(413, fmt::format("the body is larger than {} bytes", body_limit()));
+      fail(413, fmt::format("the body is larger than {} bytes{}", body_limit(), limits_.body_hint));
       return consumed;
     }
   }
   if (parser.is_done()) state_ = State::kDone;
-  if (state_ == State::kBody && bytes.size() - consumed > limits_.head_bytes) {
+  if (state_ == State::kBody && consumed == 0 && bytes.size() > limits_.head_bytes) {
     fail(431, fmt::format("a chunk's head or the trailer is larger than {} bytes", limits_.head_bytes));
   }
   return consumed;
+}
+
+size_t RequestParser::body_bytes_with(size_t n_bytes) const {
+  const auto length = impl_->parser.content_length();
+  return length ? static_cast<size_t>(*length) : impl_->parser.get().body().size() + n_bytes;
+}
+
+bool RequestParser::has_length() const { return impl_->parser.content_length().has_value(); }
+
+void RequestParser::discard() {
+  impl_.reset();
+  state_ = State::kFailed;
 }
 
 bool RequestParser::take_expect_continue() { return state_ == State::kBody && std::exchange(expect_continue_, false); }

@@ -93,6 +93,14 @@ size_t usable_connections(size_t wanted) {
   return std::min(wanted, available > 2 * kOtherDescriptors ? available - kOtherDescriptors : kOtherDescriptors);
 }
 
+// Half of the memory at most is for connections at rest.
+size_t connections_in(const HttpOptions& options) {
+  constexpr size_t kLeast = 16;
+  if (options.memory == nullptr) return options.max_connections;
+  const auto fitting = static_cast<size_t>(options.memory->bytes() / 2 / Connection::kRestBytes);
+  return std::min(options.max_connections, std::max(kLeast, fitting));
+}
+
 // Says 503 to a connection there is no room for. One short write into an empty socket buffer.
 void turn_away(tcp::socket socket, const ConnectionContext& context) {
   const HttpResponse response = context.options.render_error(503, "too many connections");
@@ -110,7 +118,8 @@ class AsioServer final : public HttpServer {
  public:
   AsioServer(HttpOptions options, Router router) : context_(std::make_shared<ConnectionContext>()) {
     if (!options.render_error) options.render_error = default_error;
-    options.max_connections = usable_connections(options.max_connections);
+    options.max_connections = usable_connections(connections_in(options));
+    context_->on_shortage = [this] { drop_stalled(); };
     context_->common_headers = cors_headers(options.cors_origin);
     context_->options = std::move(options);
     context_->router = std::move(router);
@@ -151,6 +160,7 @@ class AsioServer final : public HttpServer {
   void accept();
   void on_accept(tcp::socket socket);
   void wait_signal(std::function<void(int)> callback);
+  void drop_stalled();
   std::vector<std::shared_ptr<Connection>> connections();
 
   asio::io_context io_;
@@ -164,6 +174,7 @@ class AsioServer final : public HttpServer {
   std::mutex mutex_;
   std::unordered_map<Connection*, std::weak_ptr<Connection>> open_;  // guarded by mutex_
   bool is_stopping_ = false;                                         // guarded by mutex_
+  std::chrono::steady_clock::time_point last_drop_{};                // guarded by mutex_
 };
 
 void AsioServer::accept() {
@@ -186,15 +197,23 @@ void AsioServer::on_accept(tcp::socket socket) {
   {
     const std::lock_guard lock(mutex_);
     if (is_stopping_) return;
-    if (open_.size() < context_->options.max_connections) {
-      connection = std::make_shared<Connection>(std::move(socket), context_, [this](Connection* closed) {
+    ByteBudget* const budget = context_->options.memory;
+    std::optional<ByteReservation> memory;
+    if (budget != nullptr) memory = budget->try_reserve(Connection::kRestBytes);
+    if (open_.size() < context_->options.max_connections && (budget == nullptr || memory)) {
+      const auto on_closed = [this](Connection* closed) {
         const std::lock_guard inner(mutex_);
         open_.erase(closed);
-      });
+      };
+      connection = std::make_shared<Connection>(std::move(socket), context_,
+                                                std::move(memory).value_or(ByteReservation()), on_closed);
       open_.emplace(connection.get(), connection);
     }
   }
-  if (!connection) return turn_away(std::move(socket), *context_);
+  if (!connection) {
+    turn_away(std::move(socket), *context_);
+    return drop_stalled();
+  }
   connection->start();
 }
 
@@ -204,6 +223,18 @@ void AsioServer::wait_signal(std::function<void(int)> callback) {
     callback(signal);
     wait_signal(callback);
   });
+}
+
+// Looks at all connections, so not at every request that finds no room.
+void AsioServer::drop_stalled() {
+  constexpr std::chrono::milliseconds kEvery{100};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (is_stopping_ || now - last_drop_ < kEvery) return;
+    last_drop_ = now;
+  }
+  for (const auto& connection : connections()) connection->drop_stalled();
 }
 
 std::vector<std::shared_ptr<Connection>> AsioServer::connections() {

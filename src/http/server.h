@@ -2,7 +2,9 @@
 // A connection serves one request after the other and is read on while one runs, so a vanished client is noticed at once. A client that
 // closes its sending side while its answer is being made counts as vanished.
 // Refused, always with an answer: bodies and heads over the limits (413, 431), malformed requests (400), slow ones (408), unknown paths
-// (404), wrong methods (405 with Allow), too many connections (503). Upgrade headers (h2c) are ignored.
+// (404), wrong methods (405 with Allow), too many connections, or bytes of them (503). Upgrade headers (h2c) are ignored.
+// Memory: a connection at rest takes some kilobytes; what comes and goes beyond that is counted in the budget, where there is one. A body that
+// stalls while there is no room for others is refused.
 // Owns: listener, connections, io threads. Handlers run on the io threads.     Threads: every call from any thread but an io thread.
 // Source: RFC 9110, RFC 9112.
 #pragma once
@@ -15,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/byte_budget.h"
 #include "base/error.h"
 #include "http/message.h"
 #include "http/router.h"
@@ -27,6 +30,11 @@ struct HttpOptions {
   int io_threads = 1;
   size_t max_body_bytes = 16 * 1024 * 1024;
   LargeBodies large_bodies{};
+  std::string body_limit_hint{};  // what a 413 says behind that limit: where it comes from, how to raise it
+  // What requests and answers may take together; null: nobody counts. A body is reserved before it is read, so many times over as its handler
+  // copies it. It must hold the largest one.
+  ByteBudget* memory = nullptr;
+  size_t body_copies = 1;
   size_t max_head_bytes = 32 * 1024;
   size_t max_connections = 1024;                     // fewer if the process may not open that many files
   std::chrono::milliseconds head_timeout{10'000};    // from a request's first byte to its blank line

@@ -49,7 +49,8 @@ Call::Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call,
       responder_(std::move(responder)),
       model_(head.model),
       ids_(report_ids(call, head, origin_)),
-      cache_(call.requests.size()) {
+      cache_(call.requests.size()),
+      answer_memory_(std::make_shared<ByteReservation>(*engine.traffic().held.try_reserve(0))) {
   if (call.delivery == api::OpenAiCall::Delivery::kStream) {
     stream_.emplace(call, std::move(head));
   } else {
@@ -62,6 +63,7 @@ void Call::start(engine::Engine& engine, RequestLog& log, api::OpenAiCall call, 
   const auto self = std::make_shared<Call>(engine, log, call, std::move(head), std::move(origin), std::move(responder));
   self->responder_.on_drained([self] {
     self->is_paused_ = false;
+    self->unwritten_.clear();
     self->pump();
   });
   self->submit(std::move(call.requests));
@@ -85,12 +87,14 @@ void Call::wake() {
 
 void Call::pump() {
   is_woken_ = false;
-  if (has_ended_ || is_paused_) return;
+  if (has_ended_ || (is_paused_ && !is_overrun())) return;
+  std::vector<ByteReservation> memory(prompts_.size());
   for (size_t i = 0; i < prompts_.size(); ++i) {
-    for (const engine::Event& event : prompts_[i].stream->take()) {
+    for (const engine::Event& event : prompts_[i].stream->take(memory[i])) {
       if (!handle(static_cast<int>(i), event)) return;
     }
   }
+  if (stream_) unwritten_ = std::move(memory);
   if (stream_) {
     send_stream();
   } else {
@@ -109,10 +113,24 @@ bool Call::handle(int prompt, const engine::Event& event) {
     cache_[static_cast<size_t>(prompt)] = finished->cache;
   if (stream_) {
     frames_ += stream_->frames(prompt, event);
-  } else {
+  } else if (count(event)) {
     answer_->add(prompt, event);
+  } else {
+    fail({ErrorCode::kResourceExhausted, "the memory for answers is used up: fewer tokens, choices or logprobs", {}});
+    return false;
   }
   return true;
+}
+
+bool Call::is_overrun() const {
+  return std::ranges::any_of(prompts_, [](const auto& prompt) { return prompt.stream->is_overrun(); });
+}
+
+bool Call::count(const engine::Event& event) {
+  constexpr uint64_t kStepBytes = 16 * 1024;
+  answer_bytes_ += engine::event_bytes(event);
+  if (answer_bytes_ <= engine::kUncountedAnswerBytes || answer_bytes_ <= answer_memory_->bytes()) return true;
+  return answer_memory_->grow_to(answer_bytes_ + kStepBytes) || answer_memory_->grow_to(answer_bytes_);
 }
 
 void Call::send_stream() {
@@ -135,7 +153,8 @@ void Call::send_stream() {
     frames_ += stream_->end();
   }
   if (!frames_.empty()) is_paused_ = responder_.write(frames_) == http::Room::kFull;
-  frames_.clear();
+  frames_ = {};
+  if (!is_paused_) unwritten_.clear();
   if (!is_complete) return;
   log_reports();
   responder_.close();
@@ -145,6 +164,7 @@ void Call::send_stream() {
 void Call::send_whole() {
   if (!answer_->is_complete()) return;
   http::HttpResponse response{200, "application/json", {{"x-request-id", origin_.request_id}}, answer_->json()};
+  if (answer_memory_->bytes() > 0) response.memory = answer_memory_;
   if (std::string summary = cache_summary(cache_); !summary.empty()) {
     response.headers.push_back({kCacheHeader, std::move(summary)});
   }

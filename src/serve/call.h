@@ -3,7 +3,8 @@
 // The HTTP status stays open until every prompt is accepted, so what fails before is a real status; after that an error is a stream's
 // last frame.
 // Owned by the exchange (its callbacks hold it) until answered or gone.     Threads: the connection's io thread; wake from any.
-// Bounds: while the client does not read, events stay in their OutputStreams, which coalesce.
+// Bounds: while the client does not read, events stay in their OutputStreams, which coalesce, and are counted. So is an answer that is
+// collected; one that finds no room fails.
 #pragma once
 
 #include <atomic>
@@ -42,6 +43,9 @@ class Call : public std::enable_shared_from_this<Call> {
   void pump();
   // False if the call has ended by it.
   bool handle(int prompt, const engine::Event& event);
+  bool is_overrun() const;
+  // Whether the answer with this event finds room.
+  bool count(const engine::Event& event);
   void send_stream();
   void send_whole();
   void log_reports();
@@ -60,7 +64,10 @@ class Call : public std::enable_shared_from_this<Call> {
   CacheReports cache_;
   std::optional<api::OpenAiStream> stream_;  // one of the two
   std::optional<api::OpenAiAnswer> answer_;
-  std::string frames_;  // rendered, not yet written
+  std::string frames_;                      // rendered, not yet written
+  std::vector<ByteReservation> unwritten_;  // of a stream's frames that wait for the client
+  std::shared_ptr<ByteReservation> answer_memory_;
+  uint64_t answer_bytes_ = 0;
   size_t n_accepted_ = 0;
   bool is_open_ = false;    // the stream's head is on its way
   bool is_paused_ = false;  // the client must read first

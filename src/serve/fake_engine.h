@@ -21,10 +21,10 @@ class FakeEngine final : public engine::Engine {
     std::shared_ptr<engine::OutputStream> stream;
   };
 
-  FakeEngine() { add_model("tiny"); }
+  explicit FakeEngine(uint64_t traffic_bytes = engine::kMostTrafficBytes) : memory(traffic_bytes) { add_model("tiny"); }
 
   Submitted submit(engine::Request request, std::function<void()> wake) override {
-    auto stream = std::make_shared<engine::OutputStream>(std::move(wake));
+    auto stream = std::make_shared<engine::OutputStream>(std::move(wake), &memory.held);
     Asked asked;
     std::function<void(const Asked&)> script;
     {
@@ -58,8 +58,10 @@ class FakeEngine final : public engine::Engine {
     session_asks.push_back(std::move(ask));
     reply(session_answer);
   }
+  engine::TrafficMemory& traffic() override { return memory; }
   engine::Records& records() override { return records_; }
 
+  engine::TrafficMemory memory;  // first: what is reserved in it goes before
   std::vector<engine::SessionAsk> session_asks;
   Result<engine::SessionAnswer> session_answer = engine::SessionEnded{};
   kv::Account account;
@@ -86,6 +88,11 @@ class FakeEngine final : public engine::Engine {
   bool was_cancelled(uint64_t id) const {
     const std::lock_guard lock(mutex_);
     return cancelled_.count(id) > 0;
+  }
+  // As an engine whose requests have ended.
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    asked_.clear();
   }
   bool is_draining() const {
     const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "api/error_map.h"
+#include "api/json_fields.h"
 #include "api/json_text.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -37,6 +38,47 @@ bool is_usable_id(std::string_view id) {
 
 http::HttpResponse not_found(std::string_view message) {
   return {404, "application/json", {}, api::openai_error(404, message)};
+}
+
+tl::unexpected<Error> stopping() { return fail(ErrorCode::kUnavailable, "the server is stopping"); }
+
+// What a request's texts take, and its tokens at most: each choice has them twice, and its history.
+uint64_t held_bytes(const engine::Request& request, const engine::ModelInfo& model) {
+  constexpr uint64_t kTokenBytes = 12, kObjectBytes = 2048;
+  uint64_t text_bytes = 0, kept_bytes = 0;
+  if (const auto* text = std::get_if<engine::TextPrompt>(&request.prompt)) {
+    kept_bytes = text_bytes = text->text.size();
+  } else if (const auto* tokens = std::get_if<engine::TokenPrompt>(&request.prompt)) {
+    text_bytes = tokens->tokens.size();
+    kept_bytes = tokens->tokens.size() * sizeof(TokenId);
+  } else if (const auto* chat = std::get_if<engine::ChatPrompt>(&request.prompt)) {
+    text_bytes = chat->messages_json.size() + chat->tools_json.size() + chat->template_kwargs_json.size();
+    kept_bytes = text_bytes;
+    for (const std::string& text : chat->message_texts) kept_bytes += text.size() + sizeof text;
+  }
+  const uint64_t n_tokens = std::min<uint64_t>(text_bytes, static_cast<uint64_t>(model.context_tokens));
+  return kObjectBytes + kept_bytes + static_cast<uint64_t>(request.n_choices) * (kObjectBytes + kTokenBytes * n_tokens);
+}
+
+// Counts what is kept of a call in what its body was counted in, which its requests hold from now on.
+Status hold(api::OpenAiCall& call, const engine::ModelInfo& model, const ByteBudget& budget,
+            const std::shared_ptr<ByteReservation>& memory) {
+  if (!memory) return {};
+  uint64_t needed = 0;
+  for (const engine::Request& request : call.requests) needed += held_bytes(request, model);
+  if (needed > budget.most_bytes()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the request would take {} bytes of memory, but {} are left for it: a shorter prompt, fewer choices or "
+                "prompts, or a larger --memory",
+                needed, budget.most_bytes());
+  }
+  memory->shrink_to(needed);
+  if (!memory->grow_to(needed)) {
+    return fail(ErrorCode::kUnavailable,
+                "there is no memory for this request now, beside the requests and answers that there are");
+  }
+  for (engine::Request& request : call.requests) request.memory = memory;
+  return {};
 }
 
 }  // namespace
@@ -85,20 +127,46 @@ void Routes::generate(Endpoint endpoint, http::HttpRequest request, http::Respon
   Call::Origin origin{is_own ? std::string(own_id) : "req-" + ids_.next(),
                       is_own ? Call::Origin::IdBy::kClient : Call::Origin::IdBy::kServer, request.path,
                       std::chrono::steady_clock::now()};
-  if (request.body.size() <= kInlineBodyBytes || is_draining_) {
-    return begin(endpoint, std::move(origin), endpoint.parse(request.body), std::move(responder));
+  if (is_draining_) return begin(endpoint, std::move(origin), stopping(), {}, std::move(responder));
+  if (parses_inline(request.body)) {
+    Result<api::OpenAiCall> parsed = endpoint.parse(request.body);
+    request.body = {};
+    return begin(endpoint, std::move(origin), std::move(parsed), std::move(request.memory), std::move(responder));
   }
-  worker_.push([this, endpoint, origin = std::move(origin), body = std::move(request.body), responder]() mutable {
-    auto parsed = std::make_shared<Result<api::OpenAiCall>>(endpoint.parse(body));
+  worker_.push([this, endpoint, origin = std::move(origin), body = std::move(request.body),
+                memory = std::move(request.memory), responder]() mutable {
+    auto parsed = std::make_shared<Result<api::OpenAiCall>>(parse_large(endpoint, body));
     body = {};
-    responder.post([this, endpoint, origin = std::move(origin), parsed, responder]() mutable {
-      begin(endpoint, std::move(origin), std::move(*parsed), std::move(responder));
-    });
+    responder.post(
+        [this, endpoint, origin = std::move(origin), parsed, memory = std::move(memory), responder]() mutable {
+          begin(endpoint, std::move(origin), std::move(*parsed), std::move(memory), std::move(responder));
+        });
   });
 }
 
-void Routes::begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCall> parsed, http::Responder responder) {
-  const Status started = start(endpoint, origin, std::move(parsed), responder);
+bool Routes::parses_inline(std::string_view body) const {
+  const uint64_t most = engine_.traffic().small_work_bytes;
+  return body.size() <= kInlineBodyBytes &&
+         (body.size() <= most / api::kMostParseFactor || api::parse_work_bytes(body) <= most);
+}
+
+Result<api::OpenAiCall> Routes::parse_large(Endpoint endpoint, std::string_view body) const {
+  engine::TrafficMemory& memory = engine_.traffic();
+  const uint64_t needed = api::parse_work_bytes(body), most = memory.work.most_bytes();
+  if (needed > most) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the body's JSON would take {} bytes of memory to read, but {} are left for it: fewer values, or a "
+                "larger --memory",
+                needed, most);
+  }
+  ByteReservation room;
+  if (needed > memory.small_work_bytes) room = memory.work.reserve(needed);
+  return endpoint.parse(body);
+}
+
+void Routes::begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCall> parsed, Memory memory,
+                   http::Responder responder) {
+  const Status started = start(endpoint, origin, std::move(parsed), memory, responder);
   if (started) return;
   const api::ErrorFace face = api::error_face(started.error().code);
   LOG_INFO("request id={} route={} status={} outcome={} field={}", origin.request_id, origin.route, face.status,
@@ -109,10 +177,11 @@ void Routes::begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCal
 }
 
 Status Routes::start(Endpoint endpoint, const Call::Origin& origin, Result<api::OpenAiCall> parsed,
-                     const http::Responder& responder) {
-  if (is_draining_) return fail(ErrorCode::kUnavailable, "the server is stopping");
+                     const Memory& memory, const http::Responder& responder) {
+  if (is_draining_) return stopping();
   TRY_ASSIGN(api::OpenAiCall call, std::move(parsed));
   TRY_ASSIGN(const engine::ModelInfo model, resolve_model(engine_.models(), call.model, options_.model_names));
+  TRY(hold(call, model, engine_.traffic().held, memory));
   for (engine::Request& one : call.requests) one.model = model.name;
   api::AnswerHead head{fmt::format("{}{}", endpoint.id_prefix, ids_.next()), unix_seconds(), model.name,
                        "pagoda-" + options_.version};

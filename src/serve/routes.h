@@ -44,9 +44,14 @@ class Routes {
 
   // Small bodies are parsed at once, large ones on the worker, so that they stall nobody's stream.
   void generate(Endpoint endpoint, http::HttpRequest request, http::Responder responder);
+  bool parses_inline(std::string_view body) const;
+  // On the worker: waits until there is memory for it.
+  Result<api::OpenAiCall> parse_large(Endpoint endpoint, std::string_view body) const;
   // On the io thread: a parsed call goes to the engine, anything else is answered as what it is.
-  void begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCall> parsed, http::Responder responder);
-  Status start(Endpoint endpoint, const Call::Origin& origin, Result<api::OpenAiCall> parsed,
+  using Memory = std::shared_ptr<ByteReservation>;
+  void begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCall> parsed, Memory memory,
+             http::Responder responder);
+  Status start(Endpoint endpoint, const Call::Origin& origin, Result<api::OpenAiCall> parsed, const Memory& memory,
                const http::Responder& responder);
   http::HttpResponse models() const;
   http::HttpResponse model(std::string_view id) const;

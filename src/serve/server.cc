@@ -29,10 +29,17 @@ class HttpFrontedServer final : public Server {
     http_options.host = options_.host;
     http_options.port = options_.port;
     http_options.cors_origin = options_.cors_origin;
-    http_options.max_body_bytes = options_.max_body_bytes;
+    engine::TrafficMemory& traffic = engine_.traffic();
+    http_options.max_body_bytes = std::min(options_.max_body_bytes, traffic.most_body_bytes());
+    if (http_options.max_body_bytes < engine::TrafficMemory::kMostBodyBytes)
+      http_options.body_limit_hint = ", which is what the memory limit leaves for one (--memory)";
+    http_options.memory = &traffic.held;
+    http_options.body_copies = engine::TrafficMemory::kBodyCopies;
     http_options.large_bodies.are_taken = takes_session_parts;
     for (const engine::ModelInfo& model : engine_.models())
       http_options.large_bodies.bytes = std::max(http_options.large_bodies.bytes, model.session_part_bytes);
+    http_options.large_bodies.bytes = std::min<size_t>(http_options.large_bodies.bytes,
+                                                       traffic.held.most_bytes() / engine::TrafficMemory::kBodyCopies);
     http_options.render_error = [](int status, std::string_view message) {
       return http::HttpResponse{status, "application/json", {}, api::openai_error(status, message)};
     };

@@ -125,7 +125,7 @@ void SessionRoutes::with_body(Verb verb, const http::HttpRequest& request, http:
   if (body->ttl_seconds) ask.ttl_us = *body->ttl_seconds * 1'000'000;
   std::string id = body->session_id.empty() ? "sess-" + ids_.next() : body->session_id;
   (verb == Verb::kCreate ? ask.name : ask.new_name) = std::move(id);
-  this->ask(std::move(ask), std::move(responder));
+  this->ask(std::move(ask), {}, std::move(responder));
 }
 
 void SessionRoutes::without_body(Verb verb, http::HttpRequest request, http::Responder responder) {
@@ -154,14 +154,35 @@ void SessionRoutes::without_body(Verb verb, http::HttpRequest request, http::Res
     }
   }
   if (verb == Verb::kImport) ask.bytes = std::move(request.body);
-  this->ask(std::move(ask), std::move(responder));
+  std::shared_ptr<ByteReservation> memory = std::move(request.memory);
+  if (verb == Verb::kExport) {
+    constexpr size_t kPartCopies = 2;  // the engine's and the answer's
+    engine::TrafficMemory& traffic = engine_.traffic();
+    auto room = traffic.held.try_reserve(kPartCopies * traffic.most_body_bytes());
+    if (!room) {
+      return responder.send(
+          error_response({ErrorCode::kUnavailable,
+                          "there is no memory for a session's part now, beside the requests and answers that "
+                          "there are",
+                          {}}));
+    }
+    memory = std::make_shared<ByteReservation>(std::move(*room));
+  }
+  this->ask(std::move(ask), std::move(memory), std::move(responder));
 }
 
-void SessionRoutes::ask(engine::SessionAsk ask, http::Responder responder) {
+void SessionRoutes::ask(engine::SessionAsk ask, std::shared_ptr<ByteReservation> memory, http::Responder responder) {
   const Verb verb = ask.verb;
-  engine_.ask_session(std::move(ask), [verb, responder = std::move(responder)](Result<engine::SessionAnswer> answer) {
-    responder.post([verb, responder, answer = std::move(answer)]() mutable {
-      responder.send(answer ? session_response(verb, *answer) : error_response(answer.error()));
+  engine_.ask_session(std::move(ask), [verb, memory = std::move(memory),
+                                       responder = std::move(responder)](Result<engine::SessionAnswer> answer) {
+    responder.post([verb, memory, responder, answer = std::move(answer)]() mutable {
+      http::HttpResponse response = answer ? session_response(verb, *answer) : error_response(answer.error());
+      answer = engine::SessionEnded{};  // the response has its own copy
+      if (verb == Verb::kExport) {
+        memory->shrink_to(response.body.size());
+        response.memory = std::move(memory);
+      }
+      responder.send(std::move(response));
     });
   });
 }

@@ -13,6 +13,7 @@
 // Threads: handlers run on io threads.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -33,7 +34,8 @@ class SessionRoutes {
   using Verb = engine::SessionAsk::Verb;
   void with_body(Verb verb, const http::HttpRequest& request, http::Responder responder);
   void without_body(Verb verb, http::HttpRequest request, http::Responder responder);
-  void ask(engine::SessionAsk ask, http::Responder responder);
+  // `memory`: what the ask or its answer is counted in; null: both are small.
+  void ask(engine::SessionAsk ask, std::shared_ptr<ByteReservation> memory, http::Responder responder);
 
   engine::Engine& engine_;
   IdSource& ids_;

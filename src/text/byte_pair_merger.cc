@@ -1,9 +1,31 @@
 #include "text/byte_pair_merger.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
 namespace pagoda::text {
+namespace {
+
+// Texts are read in pieces of about that size, where they can be cut.
+constexpr size_t kWindowBytes = 32 * 1024;
+
+// By the byte-level alphabet, in ASCII.
+bool is_spelled_as_itself(char c) { return c > ' ' && c <= '~'; }
+
+bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+// Where a piece of at least `least` bytes may end: between an ASCII letter and a blank or line feed. No split pattern has a word with the two
+// side by side, none looks behind it, and what looks ahead (\s+(?!\S), \s+$) matches no letter: so the words on either side are the same
+// whether the other side is there or not.
+size_t cut_behind(std::string_view text, size_t least) {
+  for (size_t i = std::max<size_t>(least, 1); i < text.size(); ++i) {
+    if ((text[i] == ' ' || text[i] == '\n') && is_ascii_letter(text[i - 1])) return i;
+  }
+  return text.size();
+}
+
+}  // namespace
 
 BytePairMerger::BytePairMerger(PreTokenizer pre_tokenizer, std::span<const Token> mergeable,
                                std::span<const std::string_view> merges)
@@ -13,8 +35,20 @@ BytePairMerger::BytePairMerger(PreTokenizer pre_tokenizer, std::span<const Token
     pieces_.insert(token.bytes, static_cast<int32_t>(token_of_piece_.size()));
     token_of_piece_.push_back(token.id.value);
   }
+  for (const Token& token : mergeable) longest_.add(token.bytes);
   for (size_t byte = 0; byte < 256; ++byte) byte_pieces_[byte] = piece_of(std::string(1, static_cast<char>(byte)));
   add_merges(merges);
+  drop_lost_bytes();
+}
+
+// What emit() may leave out counts as nothing.
+void BytePairMerger::drop_lost_bytes() {
+  for (const std::string& part : part_bytes_) {
+    for (const char byte : part) {
+      const int32_t of_byte = token_of_piece_[static_cast<size_t>(byte_pieces_[static_cast<uint8_t>(byte)])];
+      if (!is_spelled_as_itself(byte) || of_byte == kNoToken) longest_.drop(byte);
+    }
+  }
 }
 
 // The piece with these bytes, new if need be.
@@ -53,12 +87,35 @@ size_t BytePairMerger::pair_slot(int32_t left, int32_t right) const {
 }
 
 void BytePairMerger::encode(std::string_view text, std::vector<TokenId>& ids) const {
-  const Runes runes = decode_runes(text);
   std::vector<Symbol> symbols;
+  while (!text.empty()) {
+    const size_t cut = cut_behind(text, kWindowBytes);
+    encode_piece(text.substr(0, cut), symbols, ids);
+    text.remove_prefix(cut);
+  }
+}
+
+size_t BytePairMerger::work_bytes(std::string_view text) {
+  size_t longest = 0;
+  while (!text.empty()) {
+    const size_t cut = cut_behind(text, kWindowBytes);
+    longest = std::max(longest, decoded_bytes(text.substr(0, cut)));
+    text.remove_prefix(cut);
+  }
+  return longest * kPieceFactor;
+}
+
+void BytePairMerger::encode_piece(std::string_view text, std::vector<Symbol>& symbols,
+                                  std::vector<TokenId>& ids) const {
+  Runes runes = decode_runes(text);
+  WordEnds ends = pre_tokenizer_.split(runes);
+  for (uint32_t& end : ends) end = runes.offsets[end];
+  runes.code_points = {};
+  runes.classes = {};
+  runes.offsets = {};
   uint32_t begin = 0;
-  for (const uint32_t end : pre_tokenizer_.split(runes)) {
-    const uint32_t first = runes.offsets[begin], last = runes.offsets[end];
-    encode_word(std::string_view(runes.bytes).substr(first, last - first), symbols, ids);
+  for (const uint32_t end : ends) {
+    encode_word(std::string_view(runes.bytes).substr(begin, end - begin), symbols, ids);
     begin = end;
   }
 }
@@ -71,6 +128,7 @@ void BytePairMerger::encode_word(std::string_view word, std::vector<Symbol>& sym
     }
   }
   symbols.clear();
+  symbols.reserve(word.size());
   for (uint32_t i = 0; i < word.size(); ++i) {
     symbols.push_back({i, i + 1, byte_pieces_[static_cast<uint8_t>(word[i])]});
   }
@@ -91,7 +149,7 @@ void BytePairMerger::emit(int32_t piece, std::string_view bytes, std::vector<Tok
   }
   for (const char byte : bytes) {
     const int32_t of_byte = token_of_piece_[static_cast<size_t>(byte_pieces_[static_cast<uint8_t>(byte)])];
-    if (byte > ' ' && byte <= '~' && of_byte != kNoToken) ids.push_back(TokenId{of_byte});
+    if (is_spelled_as_itself(byte) && of_byte != kNoToken) ids.push_back(TokenId{of_byte});
   }
 }
 

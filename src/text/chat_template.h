@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,6 +40,9 @@ class ChatTemplate {
  public:
   // bos_text and eos_text become the template's bos_token and eos_token.
   static Result<ChatTemplate> compile(std::string_view source, std::string_view bos_text, std::string_view eos_text);
+
+  // render() allocates at most so many bytes for these JSON texts together, its result included.     Cost: one pass over each.
+  static size_t work_bytes(std::initializer_list<std::string_view> json_texts);
 
   // messages_json: a JSON array of message objects. tools_json: a JSON array, or empty for none.
   Result<std::string> render(std::string_view messages_json, std::string_view tools_json,

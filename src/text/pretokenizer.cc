@@ -178,9 +178,12 @@ uint32_t deepseek_east_asian(const Window& w, uint32_t i) {
   while (matches(i)) ++i;
   return i;
 }
-uint32_t trailing_spaces(const Window& w, uint32_t i) {  // \s+$
-  const uint32_t end = w.run_end(i, kSpace);
-  return end > i && !w.inside(end) ? end : i;
+// Isolates \s+$. From the end: at each blank of a long run that is not the last one, a search from the left would look through it again.
+void isolate_trailing_spaces(const Runes& runes, uint32_t begin, uint32_t end, WordEnds& ends) {
+  uint32_t first = end;
+  while (first > begin && runes.classes[first - 1] == kSpace) --first;
+  if (first > begin) ends.push_back(first);
+  if (first < end) ends.push_back(end);
 }
 
 using Pass = PreTokenizer::Pass;
@@ -203,7 +206,7 @@ const std::vector<Named>& named_pretokenizers() {
       {"smollm starcoder refact command-r codeshell exaone minerva-7b", {isolate<number>, kGpt2}},
       {"deepseek-llm",
        {isolate<newline>, isolate<spaced_run<deepseek_letter>>, isolate<spaced_run<deepseek_punctuation>>,
-        isolate<trailing_spaces>, isolate<deepseek_east_asian>, isolate<numbers>}},
+        isolate_trailing_spaces, isolate<deepseek_east_asian>, isolate<numbers>}},
       {"deepseek-coder",
        {isolate<newline>, isolate<spaced_run<letter>>, isolate<spaced_run<any_punctuation>>,
         isolate<deepseek_east_asian>, isolate<number>}},

@@ -10,6 +10,7 @@ namespace pagoda::text {
 namespace {
 
 constexpr size_t kNeighbourBits = size_t{1} << 22;
+constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581, how a blank is spelled
 
 // Maps scores to integers in the opposite order: the highest score becomes the lowest value. NaN counts as the lowest score.
 uint32_t priority_of(float score) {
@@ -36,11 +37,25 @@ ScoreMerger::ScoreMerger(const StringIndex& by_text, std::span<const std::string
   for (size_t id = 0; id < texts.size(); ++id) {
     if (!mergeable[id]) continue;
     priorities_[id] = priority_of(scores.empty() ? 0.0f : scores[id]);
-    longest_token_ = std::max(longest_token_, texts[id].size());
+    longest_.add(texts[id]);
+    // Part of a blank's spelling is enough: behind a broken lead byte it is torn apart.
+    if (texts[id].find_first_of(kBlank) != std::string_view::npos) longest_.raise(' ', texts[id].size());
     add_neighbours(texts[id]);
   }
   for (auto& token : byte_tokens_) {
     if (!token) token = unknown;
+  }
+  // What is no token falls back to its bytes' tokens, or is lost.
+  bool has_blank = find_mergeable(kBlank) != StringIndex::kAbsent;
+  for (const char byte : kBlank) has_blank = has_blank || byte_tokens_[static_cast<uint8_t>(byte)];
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const char as_char = static_cast<char>(byte);
+    const bool is_kept = as_char == ' ' ? has_blank : byte_tokens_[byte].has_value();
+    if (is_kept) {
+      longest_.raise(as_char, 1);
+    } else {
+      longest_.drop(as_char);
+    }
   }
 }
 
@@ -87,8 +102,25 @@ void ScoreMerger::encode(std::string_view text, std::vector<TokenId>& ids) const
   }
 }
 
+size_t ScoreMerger::work_bytes(std::string_view text_with_blanks) const {
+  const auto character = [&](size_t i) {
+    return text_with_blanks[i] == ' ' ? kBlank : character_at(text_with_blanks, i);
+  };
+  size_t n_symbols = 0, longest = 0;
+  for (size_t i = 0; i < text_with_blanks.size();) {
+    const std::string_view one = character(i);
+    i += text_with_blanks[i] == ' ' ? 1 : one.size();
+    longest = std::max(longest, ++n_symbols);
+    if (i < text_with_blanks.size() && !may_join(one, character(i))) n_symbols = 0;
+  }
+  return longest * kMergeBytes;
+}
+
 void ScoreMerger::encode_run(std::string_view text, std::vector<Symbol>& symbols, std::vector<TokenId>& ids) const {
   symbols.clear();
+  size_t n_symbols = 0;
+  for (size_t i = 0; i < text.size(); ++n_symbols) i += character_at(text, i).size();
+  symbols.reserve(n_symbols);
   for (size_t i = 0; i < text.size();) {
     const std::string_view character = character_at(text, i);
     const size_t end = i + character.size();
@@ -97,7 +129,7 @@ void ScoreMerger::encode_run(std::string_view text, std::vector<Symbol>& symbols
   }
   merge_symbols(symbols, [&](const Symbol& left, const Symbol& right) {
     const size_t length = right.end - left.begin;
-    if (length > longest_token_) return MergeRule{};
+    if (length > longest_.most_bytes()) return MergeRule{};
     const int32_t id = find_mergeable(text.substr(left.begin, length));
     return id == StringIndex::kAbsent ? MergeRule{} : MergeRule{priorities_[static_cast<size_t>(id)], id};
   });

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/token_id.h"
+#include "text/longest_tokens.h"
 #include "text/string_index.h"
 #include "text/symbol_merger.h"
 
@@ -29,6 +30,10 @@ class ScoreMerger {
 
   // text: with blanks already written as U+2581.
   void encode(std::string_view text, std::vector<TokenId>& ids) const;
+  // What encode() allocates at most, beside the ids, for this text with its blanks spelled so: by its longest run.   Cost: a pass over it.
+  size_t work_bytes(std::string_view text_with_blanks) const;
+  // By byte of a text with its blanks.
+  const LongestTokens& longest_tokens() const { return longest_; }
 
  private:
   bool may_join(std::string_view left_character, std::string_view right_character) const;
@@ -39,7 +44,7 @@ class ScoreMerger {
 
   const StringIndex* by_text_;
   std::vector<uint32_t> priorities_;  // [size] by id, lower is better; MergeRule::kNone if user text may not become it
-  size_t longest_token_ = 0;          // bytes
+  LongestTokens longest_;
   std::vector<uint64_t>
       neighbours_;  // hashed set of character pairs found side by side in tokens; false hits only cost time
   std::array<std::optional<TokenId>, 256> byte_tokens_;

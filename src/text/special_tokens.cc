@@ -96,6 +96,17 @@ void SpecialTokens::mark_present_lengths(std::string_view text, std::vector<bool
   }
 }
 
+size_t SpecialTokens::count_matches(std::string_view text) const {
+  size_t n = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto& lengths = lengths_of_first_byte_[static_cast<uint8_t>(text[i])];
+    n += std::ranges::any_of(lengths, [&](uint32_t length) {
+      return i + length <= text.size() && index_.find(text.substr(i, length)) != StringIndex::kAbsent;
+    });
+  }
+  return n;
+}
+
 std::vector<SpecialTokens::Found> SpecialTokens::find_all(std::string_view text, const std::vector<Span>& spans,
                                                           size_t length, SpecialMode mode,
                                                           std::span<const size_t> guards) const {

@@ -40,6 +40,13 @@ class SpecialTokens {
   // tokens in ascending id; longer ones win, of one length the first after sorting as llama.cpp sorts.
   explicit SpecialTokens(std::vector<Token> tokens);
 
+  // Bounds what partition() allocates: so many spans of the text are tokens at most.   Cost: a pass over the text.
+  size_t count_matches(std::string_view text) const;
+  static constexpr size_t kMatchBytes = 320;  // of a span: found, taken, cut out, in vectors that grow by doubling
+
+  const std::vector<Token>& tokens() const { return tokens_; }
+  bool strips_spaces() const { return !strip_after_.empty(); }
+
   // Spans in order; together they cover the text but for stripped white space. No token that is matched only when parsed spans a guard
   // (bytes of the text, ascending).
   std::vector<Span> partition(std::string_view text, SpecialMode mode, std::span<const size_t> guards = {}) const;

@@ -25,8 +25,10 @@ constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581, SentencePiece's 
 constexpr size_t kMaxSpanBytes = size_t{1} << 30;
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  size_t n = 0;
+  for (size_t i = 0; (i = text.find(from, i)) != std::string_view::npos; i += from.size()) ++n;
   std::string out;
-  out.reserve(text.size() + text.size() / 4);
+  out.reserve(text.size() - n * from.size() + n * to.size() + to.size());
   size_t begin = 0;
   for (size_t i; (i = text.find(from, begin)) != std::string_view::npos; begin = i + from.size()) {
     out.append(text, begin, i - begin).append(to);
@@ -56,6 +58,7 @@ struct Tokenizer::Impl {
   std::optional<TokenId> bos, eos;
   bool add_bos = false, add_eos = false, add_space_prefix = false;
   std::optional<SpecialTokens> special;
+  LongestTokens longest;
   std::variant<std::monostate, BytePairMerger, ScoreMerger> merger;
 
   std::optional<TokenId> in_range(std::optional<TokenId> id, std::optional<TokenId> otherwise = {}) const {
@@ -75,6 +78,7 @@ struct Tokenizer::Impl {
   void take_texts(const Vocabulary& vocabulary);
   void take_roles(const Vocabulary& vocabulary, TokenId default_bos, TokenId default_eos);
   void take_special_tokens(std::string_view model_name);
+  void take_longest_tokens();
   Status init_byte_level(const Vocabulary& vocabulary);
   void init_scored(const Vocabulary& vocabulary);
   bool from_text(size_t id) const;  // whether merging user text may make this token
@@ -127,6 +131,14 @@ void Tokenizer::Impl::take_special_tokens(std::string_view model_name) {
     });
   }
   special.emplace(std::move(tokens));
+}
+
+void Tokenizer::Impl::take_longest_tokens() {
+  if (const auto* byte_level = std::get_if<BytePairMerger>(&merger)) longest = byte_level->longest_tokens();
+  if (const auto* scored = std::get_if<ScoreMerger>(&merger)) longest = scored->longest_tokens();
+  for (const SpecialTokens::Token& token : special->tokens()) longest.add(token.text);
+  if (!special->strips_spaces()) return;
+  for (const char space : {' ', '\t', '\n', '\v', '\f', '\r'}) longest.drop(space);
 }
 
 Status Tokenizer::Impl::init_byte_level(const Vocabulary& vocabulary) {
@@ -229,6 +241,7 @@ Result<Tokenizer> Tokenizer::create(const Vocabulary& vocabulary) {
     impl->init_scored(vocabulary);
   }
   impl->take_special_tokens(vocabulary.name);
+  impl->take_longest_tokens();
   return Tokenizer(std::move(impl));
 }
 
@@ -268,6 +281,43 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   }
   if (options.bos != BosMode::kOff && t.add_eos && t.eos) ids.push_back(*t.eos);
   return ids;
+}
+
+// In units of 2^-32 tokens, each byte's share rounded down, so that the sum is never too large.
+int64_t Tokenizer::least_tokens(std::string_view text) const {
+  constexpr uint64_t kOne = uint64_t{1} << 32;
+  const Impl& t = *impl_;
+  text = text.substr(0, kMaxSpanBytes);
+  std::array<uint64_t, 256> shares{};
+  // Four bytes of what is decoded otherwise are at least one afterwards, of any value.
+  const bool is_changed = std::holds_alternative<BytePairMerger>(t.merger) && !decodes_to_itself(text);
+  for (size_t byte = 0; byte < shares.size(); ++byte) {
+    const char as_char = static_cast<char>(byte);
+    if (t.longest.of(as_char) == 0 || t.longest.is_dropped(as_char)) continue;
+    shares[byte] = kOne / (is_changed && byte >= 0x80 ? 4 * t.longest.most_bytes() : t.longest.of(as_char));
+  }
+  uint64_t sum = 0;
+  for (const char c : text) sum += shares[static_cast<uint8_t>(c)];
+  return static_cast<int64_t>((sum + kOne - 1) / kOne);
+}
+
+size_t Tokenizer::work_bytes(std::string_view text) const {
+  constexpr size_t kIdBytes = 3 * sizeof(TokenId);  // in a vector that grows by doubling, while it is copied
+  const Impl& t = *impl_;
+  size_t merging = 0, most_ids = text.size();
+  if (std::holds_alternative<BytePairMerger>(t.merger)) {
+    merging = BytePairMerger::work_bytes(text);
+    most_ids = decoded_bytes(text);
+  } else if (const auto* scored = std::get_if<ScoreMerger>(&t.merger)) {
+    const auto n_blanks = static_cast<size_t>(std::ranges::count(text, ' '));
+    merging = scored->work_bytes(text) + text.size() + 2 * n_blanks + 2 * kBlank.size();
+    most_ids += 2 * n_blanks;
+  }
+  return most_ids * kIdBytes + search_bytes(text) + merging;
+}
+
+size_t Tokenizer::search_bytes(std::string_view text) const {
+  return text.size() / 8 + impl_->special->count_matches(text) * SpecialTokens::kMatchBytes;
 }
 
 std::vector<size_t> Tokenizer::control_token_begins(std::string_view text) const {

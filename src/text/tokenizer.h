@@ -50,6 +50,17 @@ class Tokenizer {
 
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
 
+  // At least so many tokens come of the text, whatever the options; without tokenizing it. Proven in longest_tokens.h; what may be dropped or
+  // changed before it is merged (white space behind some special tokens, malformed UTF-8, bytes that stand for no token) counts as nothing, or
+  // as little as can be.     Cost: a pass over the text.
+  int64_t least_tokens(std::string_view text) const;
+  // encode() allocates at most so many bytes, its result included.     Cost: some passes over the text.
+  size_t work_bytes(std::string_view text) const;
+  // As work_bytes, of any text of that many bytes.
+  static constexpr size_t kMostWorkFactor = 512;
+
+  // control_token_begins() allocates at most so many bytes.
+  size_t search_bytes(std::string_view text) const;
   // Where SpecialMode::kParse would find a control token whose text is longer than a byte.
   std::vector<size_t> control_token_begins(std::string_view text) const;
 

@@ -103,7 +103,9 @@ std::string with_blanks(std::string_view text) {
 
 std::string checked_text(const Tokenizer& tokenizer, std::string_view text, SpecialMode special) {
   std::string out;
-  for (const TokenId id : tokenizer.encode(text, {.bos = BosMode::kOff, .special = special})) {
+  const std::vector<TokenId> ids = tokenizer.encode(text, {.bos = BosMode::kOff, .special = special});
+  CHECK(static_cast<int64_t>(ids.size()) >= tokenizer.least_tokens(text));
+  for (const TokenId id : ids) {
     CHECK(id.value >= 0 && static_cast<size_t>(id.value) < tokenizer.size());
     CHECK(special == SpecialMode::kParse || !tokenizer.is_control(id));
     out += tokenizer.token_bytes(id);

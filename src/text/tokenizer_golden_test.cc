@@ -1,8 +1,10 @@
 // Every pre-tokenizer and both kinds of vocabulary against llama.cpp's ids (tests/golden/tokens; tiny vocabularies trained there).
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstdint>
 #include <fstream>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -144,16 +146,96 @@ void expect_golden(const Tokenizer& tokenizer, const std::string& name) {
   }
 }
 
-class ByteLevelGolden : public testing::TestWithParam<const char*> {};
+// Lines of the corpus, several at a time, random bytes among them; and what bounds are the nearest to: one long token again and again.
+std::vector<std::string> texts_to_bound() {
+  std::mt19937 random(1);
+  const std::vector<std::string> corpus = lines_of("corpus.txt");
+  std::vector<std::string> texts{std::string(3000, ' '), std::string(3000, 'a'), std::string(900, '\xE2')};
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (int n = 1 + static_cast<int>(random() % 4); n > 0; --n) text += unescaped(corpus[random() % corpus.size()]);
+    for (int n = static_cast<int>(random() % 3); n > 0; --n)
+      text.insert(random() % (text.size() + 1), 1, static_cast<char>(random()));
+    texts.push_back(text);
+  }
+  for (const char* part : {"<|im_end|>", "<tool_call>", "   ", " the", "\xEF\xBF\xBD"}) {
+    texts.emplace_back();
+    for (int i = 0; i < 300; ++i) texts.back() += part;
+  }
+  return texts;
+}
+
+void expect_bounds(const Tokenizer& tokenizer) {
+  int64_t bound_sum = 0, sum = 0;
+  for (const std::string& text : texts_to_bound()) {
+    const int64_t least = tokenizer.least_tokens(text);
+    for (const SpecialMode special : {SpecialMode::kPlain, SpecialMode::kParse}) {
+      const auto n = static_cast<int64_t>(tokenizer.encode(text, {.bos = BosMode::kOff, .special = special}).size());
+      ASSERT_LE(least, n) << testing::PrintToString(text);
+      sum += n;
+    }
+    bound_sum += 2 * least;
+  }
+  EXPECT_GT(bound_sum, sum / 40) << "a bound of nothing would be true as well";
+}
+
+class ByteLevelGolden : public testing::TestWithParam<const char*> {
+ protected:
+  Result<Tokenizer> make() {
+    Vocabulary vocabulary = tiny_.view("gpt2", GetParam());
+    const TokenId end{static_cast<int32_t>(tiny_.tokens.size() - 7)};
+    vocabulary.bos = vocabulary.eos = end;
+    return Tokenizer::create(vocabulary);
+  }
+
+ private:
+  TinyVocabulary tiny_ = tiny_gpt2();
+};
 
 TEST_P(ByteLevelGolden, IdsEqualLlamaCpp) {
-  TinyVocabulary tiny = tiny_gpt2();
-  Vocabulary vocabulary = tiny.view("gpt2", GetParam());
-  const TokenId end{static_cast<int32_t>(tiny.tokens.size() - 7)};
-  vocabulary.bos = vocabulary.eos = end;
-  auto tokenizer = Tokenizer::create(vocabulary);
+  auto tokenizer = make();
   ASSERT_TRUE(tokenizer) << tokenizer.error().to_string();
   expect_golden(*tokenizer, std::string("tiny-") + GetParam() + ".fnv");
+}
+
+TEST_P(ByteLevelGolden, LeastTokensAreNeverMore) { expect_bounds(*make()); }
+
+// Long texts are read in pieces that end between a letter and a blank or line feed: nothing else may come of it.
+TEST_P(ByteLevelGolden, ATextMayBeCutBehindALetter) {
+  const auto tokenizer = make();
+  const auto encoded = [&](std::string_view text) { return tokenizer->encode(text, {.bos = BosMode::kOff}); };
+  int n_cuts = 0;
+  std::string whole;
+  for (const std::string& line : lines_of("corpus.txt")) {
+    const std::string text = unescaped(line);
+    const std::vector<TokenId> expected = encoded(text);
+    int n_here = 0;
+    for (size_t i = 1; i < text.size() && n_here < 8; ++i) {
+      if ((text[i] != ' ' && text[i] != '\n') || !std::isalpha(static_cast<unsigned char>(text[i - 1]))) continue;
+      std::vector<TokenId> joined = encoded(std::string_view(text).substr(0, i));
+      const std::vector<TokenId> rest = encoded(std::string_view(text).substr(i));
+      joined.insert(joined.end(), rest.begin(), rest.end());
+      ASSERT_EQ(joined, expected) << line << " at " << i;
+      ++n_cuts;
+      ++n_here;
+    }
+    if (whole.size() < 200'000) whole += text + "z ";
+  }
+  EXPECT_GT(n_cuts, 300);
+  std::string decoded;
+  for (const TokenId id : encoded(whole)) decoded += tokenizer->token_bytes(id);
+  EXPECT_EQ(decoded, decode_runes(whole).bytes);
+}
+
+// None of them may cost a search through all of it for each of its characters: then these would not end.
+TEST_P(ByteLevelGolden, HostileTextsEnd) {
+  const auto tokenizer = make();
+  constexpr size_t kBytes = 200'000;
+  for (const char* part : {" ", "a", "1", "\n", "\r\n ", "'", "!", " a", "<", "<|", "\xE2\x96\x81", "\xFF"}) {
+    std::string text;
+    while (text.size() < kBytes) text += part;
+    EXPECT_FALSE(tokenizer->encode(text + "5", {.special = SpecialMode::kParse}).empty());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryPreTokenizer, ByteLevelGolden,
@@ -170,6 +252,11 @@ TEST(ScoredGolden, IdsEqualLlamaCpp) {
   auto tokenizer = Tokenizer::create(tiny.view("llama", ""));
   ASSERT_TRUE(tokenizer) << tokenizer.error().to_string();
   expect_golden(*tokenizer, "tiny-llama.fnv");
+}
+
+TEST(ScoredGolden, LeastTokensAreNeverMore) {
+  TinyVocabulary tiny = tiny_llama();
+  expect_bounds(*Tokenizer::create(tiny.view("llama", "")));
 }
 
 }  // namespace

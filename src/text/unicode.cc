@@ -48,6 +48,10 @@ struct Decoded {
   size_t length;  // source bytes
 };
 
+size_t utf8_bytes(uint32_t code_point) {
+  return code_point < 0x80 ? 1 : code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
+}
+
 // One code point from text[i]; checks shape only (lead byte, continuation bytes), as llama.cpp does.
 Decoded decode_one(std::string_view text, size_t i) {
   const uint8_t lead = static_cast<uint8_t>(text[i]);
@@ -91,6 +95,25 @@ Runes decode_runes(std::string_view text) {
   }
   runes.offsets.push_back(static_cast<uint32_t>(runes.bytes.size()));
   return runes;
+}
+
+size_t decoded_bytes(std::string_view text) {
+  size_t n_bytes = 0;
+  for (size_t i = 0; i < text.size();) {
+    const Decoded decoded = decode_one(text, i);
+    n_bytes += utf8_bytes(decoded.code_point);
+    i += decoded.length;
+  }
+  return n_bytes;
+}
+
+bool decodes_to_itself(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const Decoded decoded = decode_one(text, i);
+    if (utf8_bytes(decoded.code_point) != decoded.length) return false;
+    i += decoded.length;
+  }
+  return true;
 }
 
 void append_utf8(std::string& out, uint32_t code_point) {

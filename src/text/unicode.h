@@ -31,6 +31,11 @@ struct Runes {
   std::vector<uint32_t> offsets;      // [n + 1]
 };
 
+// Of text, decoded.
+size_t decoded_bytes(std::string_view text);
+// No byte is replaced and no form is shortened by decoding.
+bool decodes_to_itself(std::string_view text);
+
 // Requires: text shorter than 1 GiB.
 Runes decode_runes(std::string_view text);
 

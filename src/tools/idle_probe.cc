@@ -86,7 +86,7 @@ class IdleProbe final : public engine::IdleWork {
 uint64_t room_beside(const engine::StepRunner& loaded) {
   const engine::MemoryFit& fit = loaded.fit();
   if (!fit.limit) return engine::available_memory_bytes() / 2;
-  const uint64_t taken = fit.resident_bytes() + fit.burst_bytes;
+  const uint64_t taken = fit.resident_bytes() + fit.burst_bytes + fit.traffic_bytes;
   return fit.limit->bytes - std::min(fit.limit->bytes, taken);
 }
 

@@ -51,7 +51,7 @@ TEST_F(IdleProbeTest, MeasuresInPiecesWhatInspectMeasuresAtOnce) {
   EXPECT_GT(n_pieces, 1000);
   const auto probe = stored();
   ASSERT_TRUE(probe);
-  auto at_once = probe_formats(config_, [](double, std::string_view) {});
+  auto at_once = probe_formats(config_, std::nullopt, [](double, std::string_view) {});
   ASSERT_TRUE(at_once);
   at_once->unix_s = probe->unix_s;
   EXPECT_EQ(*probe, *at_once);

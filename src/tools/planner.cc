@@ -75,6 +75,7 @@ Status add_fit(Plan& plan) {
   if (serving.memory_bytes) limit = engine::MemoryLimit{*serving.memory_bytes, engine::MemoryLimit::Source::kOption};
   TRY_ASSIGN(plan.fit, engine::fit_memory(model, serving, limit, request.memory_bytes));
   plan.overhead_bytes = plan.fit.overhead_bytes + plan.fit.burst_bytes;
+  if (limit) plan.overhead_bytes += plan.fit.traffic_bytes;
   plan.room_bytes = plan.fit.is_enough ? plan.fit.kv_bytes : 0;
   if (!plan.fit.is_enough) plan.short_bytes = plan.fit.least_limit_bytes - limit->bytes;
   return {};

@@ -31,12 +31,13 @@ std::string memory_json(const Plan& plan) {
       "\"weight_bytes\":{},\"overhead_bytes\":{},\"memory_bytes\":{},\"kv_memory_bytes\":{},\"short_bytes\":{},"
       "\"kv_disk_bytes\":{},\"context_tokens\":{},\"kv_format\":{},\"serves\":{{\"fits\":{},\"context_tokens\":{},"
       "\"kv_format\":{},\"step_tokens\":{},\"sequences\":{},\"resident_overhead_bytes\":{},\"burst_bytes\":{},"
+      "\"traffic_bytes\":{},"
       "\"least_memory_bytes\":{},\"whole_memory_bytes\":{}}}",
       plan.weight_bytes, plan.overhead_bytes, plan.request.memory_bytes, plan.room_bytes, plan.short_bytes,
       optional(plan.request.disk_bytes), plan.request.context_tokens, json_string(plan.request.format),
       plan.fit.is_enough, plan.fit.context_tokens, json_string(plan.fit.kv_format), plan.fit.schedule.step_tokens,
-      plan.fit.schedule.max_running, plan.fit.overhead_bytes, plan.fit.burst_bytes, plan.fit.least_limit_bytes,
-      plan.fit.whole_limit_bytes);
+      plan.fit.schedule.max_running, plan.fit.overhead_bytes, plan.fit.burst_bytes, plan.fit.traffic_bytes,
+      plan.fit.least_limit_bytes, plan.fit.whole_limit_bytes);
 }
 
 std::string format_json(const FormatPlan& f) {
