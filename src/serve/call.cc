@@ -94,12 +94,9 @@ void Call::pump() {
       if (!handle(static_cast<int>(i), event)) return;
     }
   }
-  if (stream_) unwritten_ = std::move(memory);
-  if (stream_) {
-    send_stream();
-  } else {
-    send_whole();
-  }
+  if (!stream_) return send_whole();
+  unwritten_ = std::move(memory);
+  send_stream();
 }
 
 bool Call::handle(int prompt, const engine::Event& event) {

@@ -41,7 +41,7 @@ def small_machine(pagoda, real_model, tmp_path_factory):
 def test_a_whole_8k_context_within_256_mib(small_machine):
     assert resident_mib(small_machine, "VmHWM") <= 256
     limit, context, trained, kv_format, step, _ = CHOICE.search(small_machine.log_path.read_text()).groups()
-    assert (limit, context, trained, kv_format, step) == ("256.0", "8192", "8192", "auto", "256")
+    assert (limit, context, trained, kv_format, step) == ("256.0", "8192", "8192", "q8", "256")
 
 
 def test_what_is_printed_is_resident(small_machine):
