@@ -1,14 +1,37 @@
 // kernels/rotation.h over 16 lanes.
 // Not self-contained: include inside a region, after simd_attention.h.
 
-// x [head_dim] into out, which may be x.
-inline void rotate(const float* x, int head_dim, float* out) {
-  for (int i = 0; i < head_dim; i += kLanes) {
-    store(out + i, butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(load(x + i))))));
+// One run of kVectors * 16 dims, in registers: every step over all vectors, since one after another they would wait for themselves.
+template <int kVectors>
+inline void rotate_run(const float* x, F32 factor, float* out) {
+  F32 v[kVectors];
+  const auto each = [](auto step) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) step(i);
+  };
+  each([&](int i) __attribute__((always_inline)) { v[i] = butterfly<1>(load(x + i * kLanes)); });
+  each([&](int i) __attribute__((always_inline)) { v[i] = butterfly<2>(v[i]); });
+  each([&](int i) __attribute__((always_inline)) { v[i] = butterfly<4>(v[i]); });
+  each([&](int i) __attribute__((always_inline)) { v[i] = butterfly<8>(v[i]); });
+#pragma GCC unroll 4
+  for (int distance = 1; distance < kVectors; distance *= 2) {
+    each([&](int i) __attribute__((always_inline)) {
+      if ((i & distance) != 0) return;
+      const F32 low = v[i];
+      const F32 high = v[i + distance];
+      v[i] = add(low, high);
+      v[i + distance] = sub(low, high);
+    });
   }
-  const int run = rotation_run(head_dim);
-  for (int distance = kLanes; distance < run; distance *= 2) {
-    for (int first = 0; first < head_dim; first += 2 * distance) {
+  each([&](int i) __attribute__((always_inline)) { store(out + i * kLanes, mul(v[i], factor)); });
+}
+
+// Runs that do not fit the registers: of `run` dims.
+inline void rotate_long_run(const float* x, int run, F32 factor, float* out) {
+  constexpr int kPart = 16 * kLanes;
+  for (int i = 0; i < run; i += kPart) rotate_run<16>(x + i, splat(1.0f), out + i);
+  for (int distance = kPart; distance < run; distance *= 2) {
+    for (int first = 0; first < run; first += 2 * distance) {
       for (int i = first; i < first + distance; i += kLanes) {
         const F32 low = load(out + i);
         const F32 high = load(out + i + distance);
@@ -17,6 +40,32 @@ inline void rotate(const float* x, int head_dim, float* out) {
       }
     }
   }
+  for (int i = 0; i < run; i += kLanes) store(out + i, mul(load(out + i), factor));
+}
+
+// x [head_dim] into out, which may be x.
+inline void rotate(const float* x, int head_dim, float* out) {
+  const int run = rotation_run(head_dim);
   const F32 factor = splat(rotation_factor(run));
-  for (int i = 0; i < head_dim; i += kLanes) store(out + i, mul(load(out + i), factor));
+  for (int i = 0; i < head_dim; i += run) {
+    switch (run / kLanes) {
+      case 1:
+        rotate_run<1>(x + i, factor, out + i);
+        break;
+      case 2:
+        rotate_run<2>(x + i, factor, out + i);
+        break;
+      case 4:
+        rotate_run<4>(x + i, factor, out + i);
+        break;
+      case 8:
+        rotate_run<8>(x + i, factor, out + i);
+        break;
+      case 16:
+        rotate_run<16>(x + i, factor, out + i);
+        break;
+      default:
+        rotate_long_run(x + i, run, factor, out + i);
+    }
+  }
 }
