@@ -35,6 +35,7 @@ class IdleProbeTest : public testing::Test {
 };
 
 TEST_F(IdleProbeTest, MeasuresInPiecesWhatInspectMeasuresAtOnce) {
+  config_.n_threads = 1;  // thousands of tiny steps: two would mostly wait for each other
   const auto runner = load();
   const std::vector<TokenId> tokens = engine::random_tokens(3, 100);
   const auto before = engine::evaluate(*runner, tokens, engine::KvReuse::kOn, 0);
