@@ -65,19 +65,19 @@ class EngineImpl final : public Engine, private LogitsReader {
  public:
   EngineImpl(std::unique_ptr<StepRunner> runner, ServedModel served, std::shared_ptr<WakeEvent> wake,
              const Secret& secret, const EngineConfig& config)
-      : traffic_(runner->fit().traffic_bytes),
+      : traffic_(std::make_shared<TrafficMemory>(runner->fit().traffic_bytes)),
         explain_(config.explain),
         runner_(std::move(runner)),
         served_(std::move(served)),
         sampler_(runner_->kernels()),
         secret_(secret),
-        desk_(*runner_, clock_, secret_, traffic_.most_part_bytes(runner_->context_tokens()),
+        desk_(*runner_, clock_, secret_, traffic_->most_part_bytes(runner_->context_tokens()),
               [wake] { wake->signal(); }),
         mailbox_(wake),
         idle_(config.idle),
         busy_us_(clock_.now_us()),
         intake_(std::make_unique<Intake>(
-            served_, traffic_, kIntakeWorkers, static_cast<size_t>(config.max_queued),
+            served_, *traffic_, kIntakeWorkers, static_cast<size_t>(config.max_queued),
             [this](auto active) { mailbox_.send(SubmitMessage{std::move(active)}); },
             [this](const auto& active, Error error) { refuse(*active, std::move(error)); })) {}
 
@@ -107,7 +107,8 @@ class EngineImpl final : public Engine, private LogitsReader {
     active->record.id = request.id;
     active->record.arrival_us = request.arrival_us;
     active->request = std::move(request);
-    active->stream = std::make_shared<OutputStream>(std::move(wake), &traffic_.held);
+    active->stream =
+        std::make_shared<OutputStream>(std::move(wake), std::shared_ptr<ByteBudget>(traffic_, &traffic_->held));
     Submitted submitted{active->request.id, active->stream};
     {
       const std::lock_guard lock(live_mutex_);
@@ -169,7 +170,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     }});
   }
 
-  TrafficMemory& traffic() override { return traffic_; }
+  TrafficMemory& traffic() override { return *traffic_; }
   Records& records() override { return records_; }
 
  private:
@@ -380,7 +381,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     close(active, RequestRecord::Outcome::kFailed);
   }
 
-  TrafficMemory traffic_;  // first: what is reserved in it goes before
+  const std::shared_ptr<TrafficMemory> traffic_;  // streams share it: they may be read when the engine is gone
   const Explain explain_;
   SteadyClock clock_;
   std::unique_ptr<StepRunner> runner_;

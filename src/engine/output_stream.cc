@@ -40,8 +40,9 @@ uint64_t event_bytes(const Event& event) {
   return sum;
 }
 
-OutputStream::OutputStream(std::function<void()> wake, ByteBudget* memory) : budget_(memory), wake_(std::move(wake)) {
-  if (memory != nullptr) memory_ = *memory->try_reserve(0);
+OutputStream::OutputStream(std::function<void()> wake, std::shared_ptr<ByteBudget> memory)
+    : budget_(std::move(memory)), wake_(std::move(wake)) {
+  if (budget_ != nullptr) memory_ = *budget_->try_reserve(0);
 }
 
 bool OutputStream::count(const Event& event) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -18,7 +19,7 @@ namespace pagoda::engine {
 class OutputStream {
  public:
   // wake() is called after every push that found the queue empty, and when the budget is used up. No budget: nobody counts.
-  explicit OutputStream(std::function<void()> wake, ByteBudget* memory = nullptr);
+  explicit OutputStream(std::function<void()> wake, std::shared_ptr<ByteBudget> memory = nullptr);
 
   void push(Event event);
   // All events so far, in order; empty if none.
@@ -32,12 +33,12 @@ class OutputStream {
   // False: no room.
   bool count(const Event& event);
 
+  const std::shared_ptr<ByteBudget> budget_;  // its engine may be gone while the stream is still read
   mutable std::mutex mutex_;
   std::vector<Event> events_;  // guarded by mutex_
   uint64_t unread_bytes_ = 0;  // likewise
   ByteReservation memory_;     // likewise
-  ByteBudget* const budget_;
-  bool is_overrun_ = false;  // guarded by mutex_
+  bool is_overrun_ = false;    // guarded by mutex_
   std::function<void()> wake_;
 };
 

@@ -69,26 +69,34 @@ TEST(OutputStreamTest, NothingIsLostBetweenThreads) {
 }
 
 TEST(OutputStreamTest, UnreadEventsAreCountedUntilTheyAreTaken) {
-  ByteBudget budget(1 << 20);
-  OutputStream stream([] {}, &budget);
+  const auto budget = std::make_shared<ByteBudget>(1 << 20);
+  OutputStream stream([] {}, budget);
   stream.push(delta(0, std::string(1000, 'a')));
-  EXPECT_EQ(budget.used_bytes(), 0u) << "a little is nobody's concern";
+  EXPECT_EQ(budget->used_bytes(), 0u) << "a little is nobody's concern";
   stream.push(delta(0, std::string(100'000, 'a')));
-  EXPECT_GE(budget.used_bytes(), 3u * 101'000);
+  EXPECT_GE(budget->used_bytes(), 3u * 101'000);
   ByteReservation memory;
   EXPECT_EQ(stream.take(memory).size(), 1u);
   EXPECT_GE(memory.bytes(), 3u * 101'000);
   memory = {};
-  EXPECT_EQ(budget.used_bytes(), 0u);
+  EXPECT_EQ(budget->used_bytes(), 0u);
   stream.push(delta(0, std::string(100'000, 'a')));
   EXPECT_EQ(stream.take().size(), 1u);
-  EXPECT_EQ(budget.used_bytes(), 0u);
+  EXPECT_EQ(budget->used_bytes(), 0u);
+}
+
+TEST(OutputStreamTest, MayBeReadWhenTheBudgetsOwnerIsGone) {
+  auto budget = std::make_shared<ByteBudget>(1 << 20);
+  OutputStream stream([] {}, budget);
+  budget.reset();
+  stream.push(delta(0, std::string(100'000, 'a')));
+  EXPECT_EQ(stream.take().size(), 1u);
 }
 
 TEST(OutputStreamTest, WithoutRoomItEndsAndHoldsNothingMore) {
-  ByteBudget budget(100'000);
+  const auto budget = std::make_shared<ByteBudget>(100'000);
   int wakes = 0;
-  OutputStream stream([&] { ++wakes; }, &budget);
+  OutputStream stream([&] { ++wakes; }, budget);
   for (int i = 0; i < 100; ++i) {
     Delta next = delta(0, "word");
     next.logprobs.resize(1);
@@ -102,7 +110,7 @@ TEST(OutputStreamTest, WithoutRoomItEndsAndHoldsNothingMore) {
   EXPECT_EQ(std::get<Failed>(events[0]).error.code, ErrorCode::kResourceExhausted);
   stream.push(delta(0, "more"));
   EXPECT_TRUE(stream.take().empty());
-  EXPECT_EQ(budget.used_bytes(), 0u);
+  EXPECT_EQ(budget->used_bytes(), 0u);
 }
 
 }  // namespace

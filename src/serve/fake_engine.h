@@ -24,7 +24,8 @@ class FakeEngine final : public engine::Engine {
   explicit FakeEngine(uint64_t traffic_bytes = engine::kMostTrafficBytes) : memory(traffic_bytes) { add_model("tiny"); }
 
   Submitted submit(engine::Request request, std::function<void()> wake) override {
-    auto stream = std::make_shared<engine::OutputStream>(std::move(wake), &memory.held);
+    auto stream = std::make_shared<engine::OutputStream>(
+        std::move(wake), std::shared_ptr<ByteBudget>(std::shared_ptr<void>(), &memory.held));
     Asked asked;
     std::function<void(const Asked&)> script;
     {
