@@ -98,7 +98,7 @@ def test_probe_is_kept_and_used(pagoda, qwen, ids, tmp_path):
 
 
 @pytest.mark.parametrize("arithmetic", ["int8", "bf16", "f32"])
-@pytest.mark.parametrize("name", ["smollm2", pytest.param("gemma3", marks=pytest.mark.full)])  # Qwen2.5's rule is inside the gate
+@pytest.mark.parametrize("name", ["smollm2", *(pytest.param(name, marks=pytest.mark.full) for name in ("gemma3", "qwen2.5"))])
 def test_recipes_ship_what_auto_takes(pagoda, real_model, ids, tmp_path, name, arithmetic):
     """Fails where the block layout or the numerics revision has changed since: scripts/ship_kv_probes renews it."""
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}
