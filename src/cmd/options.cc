@@ -144,9 +144,8 @@ const std::vector<OptionSpec>& option_table() {
        value(&Options::memory, "BYTES")},
       {"--memory", kServesOrTests,
        "The most that the process takes, weights, overhead, K and V and what clients send together, as 512M: KV "
-       "format, "
-       "context, steps, tiers and the largest request body are chosen to fit (default: the cgroup's limit, if there is "
-       "one)",
+       "format, context, steps, tiers and the largest request body are chosen to fit (default: the cgroup's limit, if "
+       "there is one)",
        value(&Options::memory, "BYTES")},
       {"--users", kPlans, "Sequences at once: how long may each be?", number(&Options::users, 1, 1 << 16)},
       {"--kv-disk-size", kPlans, "Disk below memory for K and V, as 100G: how many tokens does it hold?",
@@ -251,8 +250,7 @@ const std::vector<OptionSpec>& option_table() {
        number(&Options::top_logits, 0, 1 << 20)},
       {"--compare-kv", kEvals,
        "Run the text in these KV formats beside bf16 and print what each costs and saves, as q8,k8v4, or with a format "
-       "by "
-       "layer 'q8;k16v8*2,q8*28'; in windows of --ctx-size tokens (default 2048)",
+       "by layer 'q8;k16v8*2,q8*28'; in windows of --ctx-size tokens (default 2048)",
        value(&Options::compare_kv, "LIST")},
       {"-n,--max-tokens", kEvals, "Evaluate the first N tokens of a longer text (default: all)",
        number(&Options::max_tokens, 1, 1 << 24)},

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/eventually.h"
 #include "http/raw_client.h"
 #include "http/server.h"
 
@@ -18,14 +19,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr uint64_t kBudgetBytes = 1 << 20;
-
-bool eventually(const std::function<bool()>& condition, int timeout_ms = 10'000) {
-  for (int i = 0; i < timeout_ms; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return false;
-}
+constexpr int kPatienceMs = 10'000;
 
 class HttpMemoryTest : public testing::Test {
  protected:
@@ -72,10 +66,12 @@ class HttpMemoryTest : public testing::Test {
   }
   // Of bodies and answers, without the connections themselves.
   bool holds_about(uint64_t bytes) {
-    return eventually([&] {
-      const uint64_t used = budget_.used_bytes();
-      return used >= bytes && used < bytes + 100'000;
-    });
+    return eventually(
+        [&] {
+          const uint64_t used = budget_.used_bytes();
+          return used >= bytes && used < bytes + 100'000;
+        },
+        kPatienceMs);
   }
 
   ByteBudget budget_{kBudgetBytes};
@@ -135,10 +131,12 @@ TEST_F(HttpMemoryTest, AStalledBodyMakesRoom) {
   RawClient stalled(server_->port());
   stalled.send(head(250'000) + "begin");
   EXPECT_TRUE(holds_about(500'000));
-  EXPECT_TRUE(eventually([&] {
-    std::this_thread::sleep_for(milliseconds(200));
-    return ask(head(200'000) + std::string(200'000, 'b')).ends_with("\r\n\r\n200000");
-  }));
+  EXPECT_TRUE(eventually(
+      [&] {
+        std::this_thread::sleep_for(milliseconds(200));
+        return ask(head(200'000) + std::string(200'000, 'b')).ends_with("\r\n\r\n200000");
+      },
+      kPatienceMs));
   EXPECT_THAT(stalled.read_answer(), StartsWith("HTTP/1.1 408"));
 }
 
@@ -166,7 +164,7 @@ TEST_F(HttpMemoryTest, LongHeadsAreCountedAndConnectionsToo) {
     clients.push_back(std::make_unique<RawClient>(server_->port()));
     clients.back()->send("GET /hello HTTP/1.1\r\nX: " + std::string(30'000, 'x'));
   }
-  EXPECT_TRUE(eventually([&] { return budget_.used_bytes() > kBudgetBytes / 2; }));
+  EXPECT_TRUE(eventually([&] { return budget_.used_bytes() > kBudgetBytes / 2; }, kPatienceMs));
   clients.clear();
   EXPECT_TRUE(holds_about(0));
   EXPECT_THAT(ask("GET /hello HTTP/1.1\r\nX: " + std::string(30'000, 'x') + "\r\n\r\n"), EndsWith("hi"));
@@ -181,7 +179,7 @@ TEST_F(HttpMemoryTest, ARunningRequestOutlivesAFloodBehindIt) {
   EXPECT_THAT(client.read_answer(), EndsWith("later"));
   for (int i = 0; i < 200; ++i) ASSERT_THAT(client.read_answer(), EndsWith("hi")) << i;
   client.close();
-  EXPECT_TRUE(eventually([&] { return server_->active_requests() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server_->active_requests() == 0; }, kPatienceMs));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <future>
 #include <thread>
 
+#include "base/eventually.h"
 #include "http/raw_client.h"
 
 namespace pagoda::http {
@@ -16,14 +17,6 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-bool eventually(const std::function<bool()>& condition, int timeout_ms = 5000) {
-  for (int i = 0; i < timeout_ms; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return false;
-}
 
 class HttpServerTest : public testing::Test {
  protected:

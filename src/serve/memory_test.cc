@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/eventually.h"
 #include "http/raw_client.h"
 #include "serve/fake_engine.h"
 #include "serve/server.h"
@@ -20,14 +21,6 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 5000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return false;
-}
 
 std::string post(const std::string& path, const std::string& body) {
   return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", path, body.size(), body);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/eventually.h"
 #include "http/raw_client.h"
 #include "serve/fake_engine.h"
 
@@ -25,14 +26,6 @@ using testing::StartsWith;
 
 constexpr const char* kHi = R"({"messages":[{"role":"user","content":"hi"}]})";
 constexpr const char* kHiStream = R"({"messages":[{"role":"user","content":"hi"}],"stream":true})";
-
-bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 5000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return false;
-}
 
 std::string post(const std::string& path, const std::string& body, const std::string& headers = "") {
   return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n{}", path, headers, body.size(), body);

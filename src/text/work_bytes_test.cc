@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/heavy_json.h"
 #include "base/peak_memory.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -75,12 +76,10 @@ TEST(WorkBytesTest, RenderingTakesNoMore) {
       "}}{% else %}"
       "{{ v | tojson }}{% endif %}{% endfor %}{% endfor %}";
   const auto repeated = [](const std::string& head, const std::string& part, const std::string& tail) {
-    std::string text = head + part;
-    while (text.size() < kBytes) text += "," + part;
-    return text + tail;
+    return repeated_json(kBytes, head, part, tail);
   };
   const std::string user = R"([{"role":"user","content":")", other = R"([{"role":"user","content":"x","other":)";
-  const std::vector<std::string> conversations{
+  std::vector<std::string> conversations{
       user + std::string(kBytes, 'a') + "\"}]",
       user +
           [] {
@@ -91,13 +90,8 @@ TEST(WorkBytesTest, RenderingTakesNoMore) {
           "\"}]",
       repeated("[", R"({"role":"user","content":""})", "]"),
       repeated(R"([{"role":"user","content":[)", R"({"type":"text","text":""})", "]}]"),
-      repeated(other + "[", "[]", "]}]"),
-      repeated(other + "[", "{}", "]}]"),
-      repeated(other + "[", "1", "]}]"),
-      repeated(other + "[", R"("")", "]}]"),
-      repeated(other + "[", R"({"a":1})", "]}]"),
-      repeated(other + "[", R"({"a":{"":[{}]}})", "]}]"),
   };
+  for (const char* element : kHeavyElements) conversations.push_back(repeated(other + "[", element, "]}]"));
   for (const std::string& source : {chatml, loops}) {
     const auto chat_template = ChatTemplate::compile(source, "", "");
     ASSERT_TRUE(chat_template) << chat_template.error().to_string();
