@@ -48,6 +48,8 @@ class ByteBudget {
 class ByteReservation {
  public:
   ByteReservation() = default;  // of no bytes; it cannot grow
+  // Of no bytes yet; null: as above.
+  explicit ByteReservation(ByteBudget* budget) : budget_(budget) {}
   ByteReservation(ByteReservation&& other) noexcept
       : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   ByteReservation& operator=(ByteReservation&& other) noexcept {

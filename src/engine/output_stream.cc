@@ -41,9 +41,7 @@ uint64_t event_bytes(const Event& event) {
 }
 
 OutputStream::OutputStream(std::function<void()> wake, std::shared_ptr<ByteBudget> memory)
-    : budget_(std::move(memory)), wake_(std::move(wake)) {
-  if (budget_ != nullptr) memory_ = *budget_->try_reserve(0);
-}
+    : budget_(std::move(memory)), memory_(budget_.get()), wake_(std::move(wake)) {}
 
 bool OutputStream::count(const Event& event) {
   unread_bytes_ += event_bytes(event);
@@ -83,7 +81,7 @@ std::vector<Event> OutputStream::take() {
 std::vector<Event> OutputStream::take(ByteReservation& memory) {
   const std::lock_guard lock(mutex_);
   unread_bytes_ = 0;
-  if (budget_ != nullptr) memory = std::exchange(memory_, *budget_->try_reserve(0));
+  memory = std::exchange(memory_, ByteReservation(budget_.get()));
   return std::exchange(events_, {});
 }
 

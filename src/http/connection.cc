@@ -18,10 +18,6 @@ constexpr milliseconds kLingerTimeout{5'000};
 // While others find no room: a body without a byte, and an answer of which nothing is read, for that long make some.
 constexpr milliseconds kStalledBody{2'000}, kStalledReader{10'000};
 
-std::optional<ByteReservation> reservation_in(ByteBudget* budget) {
-  return budget == nullptr ? std::nullopt : budget->try_reserve(0);
-}
-
 std::string peer_name(const asio::ip::tcp::socket& socket) {
   error_code error;
   const auto endpoint = socket.remote_endpoint(error);
@@ -40,8 +36,8 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionC
       parser_({context_->options.max_head_bytes, context_->options.max_body_bytes, context_->options.large_bodies,
                context_->options.body_limit_hint}),
       rest_memory_(std::move(memory)),
-      received_memory_(reservation_in(context_->options.memory).value_or(ByteReservation())),
-      body_memory_(reservation_in(context_->options.memory).value_or(ByteReservation())) {
+      received_memory_(context_->options.memory),
+      body_memory_(context_->options.memory) {
   ++context_->live_connections;
 }
 
@@ -230,7 +226,7 @@ void Connection::dispatch(HttpRequest request) {
   request.peer = peer_;
   if (body_memory_.bytes() > 0) {
     request.memory = std::make_shared<ByteReservation>(std::move(body_memory_));
-    body_memory_ = *context_->options.memory->try_reserve(0);
+    body_memory_ = ByteReservation(context_->options.memory);
   }
   begin_exchange(request);
   Responder responder(exchange_);

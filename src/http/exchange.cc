@@ -17,9 +17,7 @@ std::string date_header() {
 }
 
 Exchange::Exchange(std::weak_ptr<ExchangePeer> peer, Framing framing, ByteBudget* budget)
-    : peer_(std::move(peer)), budget_(budget), framing_(std::move(framing)) {
-  if (budget_ != nullptr) memory_ = *budget_->try_reserve(0);
-}
+    : peer_(std::move(peer)), budget_(budget), framing_(std::move(framing)), memory_(budget) {}
 
 bool Exchange::reserve(size_t n_bytes) {
   return budget_ == nullptr || n_bytes <= kUncountedBytes || memory_.grow_to(n_bytes);

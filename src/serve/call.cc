@@ -50,7 +50,7 @@ Call::Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call,
       model_(head.model),
       ids_(report_ids(call, head, origin_)),
       cache_(call.requests.size()),
-      answer_memory_(std::make_shared<ByteReservation>(*engine.traffic().held.try_reserve(0))) {
+      answer_memory_(std::make_shared<ByteReservation>(&engine.traffic().held)) {
   if (call.delivery == api::OpenAiCall::Delivery::kStream) {
     stream_.emplace(call, std::move(head));
   } else {
