@@ -317,8 +317,7 @@ std::string MemoryFit::statement() const {
   return fmt::format(
       "memory: {:.1f} MiB of weights + {:.1f} MiB of overhead + {:.1f} MiB of KV = {:.1f} MiB resident at most, and up "
       "to {:.1f} MiB more while {} sequences sample at once; clients' requests and unread answers take up to {:.1f} "
-      "MiB "
-      "beside, a body up to {} KiB",
+      "MiB beside, a body up to {} KiB",
       mib(weight_bytes), mib(overhead_bytes), mib(kv_bytes), mib(resident_bytes()), mib(burst_bytes),
       schedule.max_running, mib(traffic_bytes), TrafficMemory::most_body_bytes(traffic_bytes) >> 10);
 }
