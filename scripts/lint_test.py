@@ -351,6 +351,15 @@ class RunStagesTest(unittest.TestCase):
         self.assertEqual(run_stages.counts("..\nRan 2 tests in 0.1s\n\nOK\n"), (2, 0))
         self.assertEqual(run_stages.counts("F.\nRan 2 tests in 0.1s\n\nFAILED (failures=1)\n"), (1, 1))
 
+    def test_causes_are_told_again(self):
+        run_stages = load_script("run_stages")
+        log = "10: a\n10: src/x_test.cc:7: Failure\n10: Expected: 1\n10: b\n10: c\n10: d\n10: e\n10: [  FAILED  ] X.Y (3 ms)\n10:  1 FAILED TEST\n"
+        first, second = run_stages.causes_in(log)
+        self.assertEqual(first.split("\n")[1], "    10: Expected: 1")
+        self.assertEqual(second, "    10: [  FAILED  ] X.Y (3 ms)")
+        self.assertEqual(run_stages.causes_in("all is well\n"), [])
+        self.assertEqual(len(run_stages.causes_in("FAILED tests/x.py::y\n" * 50)), 6)
+
     def test_stages_that_share_overlap_and_others_do_not(self):
         run_stages = load_script("run_stages")
         names = {"first": True, "second": True, "alone": False, "third": True, "needs third": True, "needs second": True}

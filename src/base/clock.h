@@ -1,6 +1,7 @@
 // Clock: where time comes from, so that schedulers and timeouts run on a fake one in tests. Units: microseconds since an arbitrary start.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace pagoda {
@@ -17,14 +18,14 @@ class SteadyClock final : public Clock {
   int64_t now_us() const override;
 };
 
-// Stands still until told. One thread.
+// Stands still until told. Any thread.
 class FakeClock final : public Clock {
  public:
   int64_t now_us() const override { return now_us_; }
   void advance_us(int64_t us) { now_us_ += us; }
 
  private:
-  int64_t now_us_ = 0;
+  std::atomic<int64_t> now_us_ = 0;
 };
 
 // Wall-clock time for `created` fields and logs. Any thread.

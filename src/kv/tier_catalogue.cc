@@ -171,6 +171,10 @@ std::vector<TierGarbage> TierCatalogue::victims_down_to(uint64_t bytes, uint64_t
   return victims;
 }
 
+bool TierCatalogue::has_doomed() const {
+  return std::ranges::any_of(segments_, [](const auto& segment) { return segment->is_doomed; });
+}
+
 std::vector<TierGarbage> TierCatalogue::clear() {
   std::vector<TierGarbage> victims = std::move(quarantined_);
   quarantined_.clear();

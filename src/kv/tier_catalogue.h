@@ -81,6 +81,7 @@ class TierCatalogue {
 
   // Its objects are gone at once, its file with its last pin. Requires that it is pinned.
   void doom(Segment& segment);
+  bool has_doomed() const;  // O(segments)
 
   // What must be deleted before a new file of file_bytes fits: quarantined files first, then segments. None: room cannot be had, and nothing
   // changed.

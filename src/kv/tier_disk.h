@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "kv/block_io.h"
 #include "kv/tier.h"
@@ -39,6 +40,7 @@ struct DiskTierConfig {
   size_t queue_bytes = size_t{64} << 20;  // of puts accepted and not finished
   uint64_t segment_bytes = 0;             // about; 0: a 64th of the budget
   int64_t pause_us = 5'000'000;           // without puts, after the disk was full or broken
+  const Clock* clock = nullptr;           // outlives the tier; none: a SteadyClock
   std::vector<std::unique_ptr<DiskIo>>
       workers{};  // one each; none: io_uring if the kernel lets us, else four with pread
 };

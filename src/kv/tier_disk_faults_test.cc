@@ -6,7 +6,6 @@
 #include <csignal>
 #include <fstream>
 #include <random>
-#include <thread>
 
 #include "kv/test_disk_world.h"
 #include "kv/tier_format.h"
@@ -98,11 +97,12 @@ TEST(DiskTierFaults, TruncatedForeignAndFutureSegmentsAreQuarantinedAndGoFirst) 
 
 struct FaultyWorld {
   Faults faults;
+  FakeClock clock;
   DiskWorld w{config()};
   DiskTierConfig config() {
     DiskTierConfig c;
     c.workers = one(std::make_unique<FaultyIo>(faults));
-    c.pause_us = 50'000;
+    c.clock = &clock;
     return c;
   }
 };
@@ -131,7 +131,8 @@ TEST(DiskTierFaults, AFullDiskStopsPutsAndGetsGoOn) {
     EXPECT_TRUE(f.w.dir.files(".new").empty());
     f.faults.allocate_errno = 0;
     f.faults.write_errno = 0;
-    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    EXPECT_EQ(f.w.put(21), std::nullopt);
+    f.clock.advance_us(DiskTierConfig{}.pause_us);
     EXPECT_EQ(f.w.put(22), TierOutcome::kDone);  // room again
     EXPECT_FALSE(f.w.has(20));
   }

@@ -41,7 +41,8 @@ struct DiskState {
   const DiskTierConfig config;
   const TierDir dir;
   BlockIo& io;
-  const SteadyClock clock;
+  const SteadyClock steady;
+  const Clock& clock = config.clock != nullptr ? *config.clock : steady;
   TierDoneQueue done;
 
   std::mutex make_mutex;
@@ -51,6 +52,12 @@ struct DiskState {
   bool is_closing = false;
   std::deque<DiskRequest> urgent;  // gets, erases, clears
   std::deque<DiskRequest> puts;
+  struct Clear {
+    TicketId ticket;
+    bool are_gone;
+  };
+  std::vector<Clear> clears;                               // that wait for doomed segments
+  size_t n_going = 0;                                      // doomed files that are being deleted
   std::unordered_set<TierObject, TierObjectHash> writing;  // put, not finished, not erased since
   size_t queued_put_bytes = 0;                             // accepted and not finished
   TierCatalogue catalogue;

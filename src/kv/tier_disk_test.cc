@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <fstream>
 
+#include "base/eventually.h"
 #include "kv/test_disk_world.h"
 
 namespace pagoda::kv {
@@ -192,6 +194,58 @@ TEST(DiskTier, ClearDeletesTheFiles) {
   ASSERT_TRUE(DiskTier::clear_dir(w.dir.path()).has_value());
   EXPECT_TRUE(w.dir.files(".seg").empty());
   EXPECT_EQ(w.dir.files("notes.txt").size(), 1u);
+}
+
+// Blocks that can be read in only once they are let go.
+class StuckBlocks final : public BlockIo {
+ public:
+  explicit StuckBlocks(TestBlocks& blocks) : blocks_(blocks) {}
+  void copy_out(ModelId model, GroupId group, BlockId id, std::span<std::byte> to) const override {
+    blocks_.copy_out(model, group, id, to);
+  }
+  void copy_in(ModelId model, GroupId group, BlockId id, std::span<const std::byte> from) override {
+    n_waiting.fetch_add(1);
+    is_free.wait(false);
+    blocks_.copy_in(model, group, id, from);
+  }
+  uint32_t checksum(ModelId model, GroupId group, BlockId id) const override {
+    return blocks_.checksum(model, group, id);
+  }
+
+  std::atomic<int> n_waiting{0};
+  std::atomic<bool> is_free{false};
+
+ private:
+  TestBlocks& blocks_;
+};
+
+// The file of a segment that was being read was there when the clear had ended.
+TEST(DiskTier, AClearEndsWithTheLastFile) {
+  TempDir dir;
+  TestBlocks blocks(2, kDiskTestBytes);
+  StuckBlocks stuck(blocks);
+  TierCaller caller;
+  DiskTierConfig config{.dir = dir.path(), .budget_bytes = 1 << 20, .segment_bytes = 64 << 10};
+  for (int i = 0; i < 2; ++i) config.workers.push_back(make_sync_io());
+  auto tier = DiskTier::open(std::move(config), stuck, caller.wake());
+  ASSERT_TRUE(tier.has_value()) << tier.error().to_string();
+  caller.store = tier->get();
+  for (uint64_t n = 0; n < 30; ++n) ASSERT_EQ(caller.put_made(blocks, test_object(n)), TierOutcome::kDone);
+  const TicketId get = caller.next_ticket(), clear = caller.next_ticket();
+  ASSERT_TRUE((*tier)->get(get, test_object(0), blocks.block(1)));
+  ASSERT_TRUE(eventually([&] { return stuck.n_waiting == 1; }));
+  ASSERT_TRUE((*tier)->clear(clear));
+  EXPECT_TRUE(eventually([&] { return dir.files(".seg").size() == 1; }));  // being read
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::vector<TierDone> done;
+  (*tier)->take_done(done);
+  EXPECT_TRUE(done.empty());
+  stuck.is_free = true;
+  stuck.is_free.notify_all();
+  EXPECT_EQ(caller.wait(get).outcome, TierOutcome::kDone);
+  EXPECT_EQ(caller.wait(clear).outcome, TierOutcome::kDone);
+  EXPECT_TRUE(dir.files(".seg").empty());
+  EXPECT_EQ((*tier)->stats().used_bytes, 0u);
 }
 
 TEST(DiskTier, ASecondOpenerIsToldWhy) {

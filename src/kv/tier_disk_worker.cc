@@ -92,10 +92,27 @@ void DiskWorker::begin(DiskRequest request) {
 }
 
 void DiskWorker::clear(DiskRequest request) {
-  const bool is_gone = delete_files(std::move(request.garbage));
-  state_.done.post({.ticket = request.ticket,
-                    .verb = TierVerb::kClear,
-                    .outcome = is_gone ? TierOutcome::kDone : TierOutcome::kFailed});
+  const bool are_gone = delete_files(std::move(request.garbage));
+  {
+    const std::lock_guard lock(state_.mutex);
+    state_.clears.push_back({request.ticket, are_gone});
+  }
+  end_clears();
+}
+
+// Those of which no doomed file is left.
+void DiskWorker::end_clears() {
+  std::vector<DiskState::Clear> ended;
+  {
+    const std::lock_guard lock(state_.mutex);
+    if (state_.n_going > 0 || state_.catalogue.has_doomed()) return;
+    ended.swap(state_.clears);
+  }
+  for (const DiskState::Clear& clear : ended) {
+    state_.done.post({.ticket = clear.ticket,
+                      .verb = TierVerb::kClear,
+                      .outcome = clear.are_gone ? TierOutcome::kDone : TierOutcome::kFailed});
+  }
 }
 
 void DiskWorker::begin_get(Transfer& transfer) {
@@ -228,10 +245,14 @@ void DiskWorker::end_get(Transfer& transfer, TierOutcome outcome) {
       }
     }
   }
-  state_.done.post({.ticket = request.ticket, .verb = TierVerb::kGet, .outcome = outcome});
-  if (outcome == TierOutcome::kCorrupt) return begin_erase(transfer, SlotState::kBad);
+  const TierDone done{.ticket = request.ticket, .verb = TierVerb::kGet, .outcome = outcome};
+  if (outcome == TierOutcome::kCorrupt) {
+    state_.done.post(done);
+    return begin_erase(transfer, SlotState::kBad);
+  }
   stamp(*request.place.segment);
-  let_go(transfer);
+  let_go(transfer);  // first, so that who is told finds nothing pinned
+  state_.done.post(done);
 }
 
 void DiskWorker::publish(Transfer& transfer) {
@@ -260,9 +281,13 @@ void DiskWorker::end_put(Transfer& transfer, TierOutcome outcome) {
       state_.stats.put_bytes += request.block.bytes;
     }
   }
-  state_.done.post({.ticket = request.ticket, .verb = TierVerb::kPut, .outcome = outcome});
-  if (transfer.is_erased) return begin_erase(transfer, SlotState::kFree);
+  const TierDone done{.ticket = request.ticket, .verb = TierVerb::kPut, .outcome = outcome};
+  if (transfer.is_erased) {
+    state_.done.post(done);
+    return begin_erase(transfer, SlotState::kFree);
+  }
   let_go(transfer);
+  state_.done.post(done);
 }
 
 void DiskWorker::let_go(Transfer& transfer) {
@@ -271,8 +296,17 @@ void DiskWorker::let_go(Transfer& transfer) {
   if (segment != nullptr) {
     const std::lock_guard lock(state_.mutex);
     if (std::optional<TierGarbage> file = state_.catalogue.unpin(*segment)) garbage.push_back(std::move(*file));
+    state_.n_going += garbage.size();
   }
-  (void)delete_files(std::move(garbage));
+  if (!garbage.empty()) {
+    const bool is_gone = delete_files(std::move(garbage));
+    {
+      const std::lock_guard lock(state_.mutex);
+      --state_.n_going;
+      for (DiskState::Clear& clear : state_.clears) clear.are_gone &= is_gone;
+    }
+    end_clears();
+  }
   const auto at = std::ranges::find_if(active_, [&](const auto& active) { return active.get() == &transfer; });
   CHECK(at != active_.end());
   idle_.push_back(std::move(*at));

@@ -40,6 +40,7 @@ class DiskWorker {
   void begin_put(Transfer& transfer);
   void begin_erase(Transfer& transfer, SlotState state);
   void clear(DiskRequest request);
+  void end_clears();
 
   void submit(Transfer& transfer, Stage stage, DiskOp::Kind kind, uint64_t offset, std::span<std::byte> bytes);
   void advance(DiskResult result);

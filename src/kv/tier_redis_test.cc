@@ -6,12 +6,15 @@
 
 #include <random>
 
+#include "base/eventually.h"
 #include "kv/test_redis_server.h"
 #include "kv/test_tier_world.h"
 #include "kv/tier_format.h"
 
 namespace pagoda::kv {
 namespace {
+
+using namespace std::chrono_literals;
 
 constexpr size_t kBlockBytes = 20'000;
 
@@ -58,6 +61,11 @@ struct RedisWorld {
   static RedisTierConfig impatient(int64_t exchange_us) {
     return {.timeouts = {.exchange_us = exchange_us}, .breaker_open_us = 50'000};
   }
+  // Once the breaker is open it stays open, however long the test takes.
+  static RedisTierConfig unforgiving(RedisTierConfig config) {
+    config.breaker_open_us = 600'000'000;
+    return config;
+  }
   std::optional<TierOutcome> put(uint64_t n) { return caller.put_made(blocks, test_object(n)); }
   std::optional<TierOutcome> get(uint64_t n) { return caller.get_checked(blocks, test_object(n)); }
   uint64_t faults(TierFault fault) const { return tier->stats().faulted(fault); }
@@ -84,7 +92,8 @@ TEST(RedisTier, TwoServersShareBlocks) {
   EXPECT_GT(b.tier->stats().read_bytes_per_s, 0);
   b.tier->erase(test_object(4));
   EXPECT_EQ(b.get(3), TierOutcome::kDone);
-  EXPECT_EQ(b.caller.ask(objects), (std::vector<uint8_t>{0, 0, 1}));
+  // A question may overtake it: the other worker's.
+  EXPECT_TRUE(eventually([&] { return b.caller.ask(objects) == std::vector<uint8_t>{0, 0, 1}; }));
 }
 
 TEST(RedisTier, ManyAtOnce) {
@@ -216,16 +225,17 @@ TEST(RedisTierFaults, AnIdleConnectionClosedByTheServerIsNoFailure) {
 
 TEST(RedisTierFaults, AServerThatNeverAnswersCostsATimeoutAndThenNothing) {
   FakeServer server("");
-  RedisWorld w(server.address(), RedisWorld::impatient(200'000));
+  constexpr std::chrono::milliseconds kTimeout(500);
+  RedisWorld w(server.address(), RedisWorld::unforgiving(RedisWorld::impatient(kTimeout / 1us)));
   const auto start = std::chrono::steady_clock::now();
   std::vector<TicketId> tickets;
   for (uint32_t n = 0; n < 64; ++n) {
     const TicketId ticket = w.caller.next_ticket();
     if (w.tier->get(ticket, test_object(n), w.blocks.block(n))) tickets.push_back(ticket);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(150));  // nobody waited
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kTimeout);  // nobody waited
   for (const TicketId ticket : tickets) EXPECT_EQ(w.caller.wait(ticket).outcome, TierOutcome::kFailed);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(2000));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 16 * kTimeout);  // of the 32 that 64 would take two workers
   EXPECT_GE(w.faults(TierFault::kTimeout), 3u);
   EXPECT_EQ(w.tier->stats().breaker_openings, 1u);
   EXPECT_EQ(w.get(1), std::nullopt);
@@ -235,7 +245,7 @@ TEST(RedisTierFaults, NobodyListens) {
   Listener free;
   const RedisAddress nowhere{.host = "127.0.0.1", .port = free.port};
   free.close();
-  RedisWorld w(nowhere);
+  RedisWorld w(nowhere, RedisWorld::unforgiving({}));
   while (const auto outcome = w.get(1)) ASSERT_EQ(outcome, TierOutcome::kFailed);
   EXPECT_EQ(w.faults(TierFault::kIo), 3u);
   RedisWorld unknown({.host = "no-such-host.invalid", .port = 1});
