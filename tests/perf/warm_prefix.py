@@ -5,13 +5,17 @@
 
 Over HTTP, streamed, greedy. `cold`: a prompt never seen. `warm`: the same prompt but for its last 16 tokens. `disk`: the same by a process
 started after the first one ended, its files dropped from the page cache. Limit for warm: 5 % of cold, or one decode step and 10 ms.
+The tier's own rate stands beside that of plain reads of the same files, past the page cache: by one thread, and by four.
 """
 
 import argparse
+import concurrent.futures
 import http.client
 import json
+import mmap
 import os
 import pathlib
+import queue
 import random
 import statistics
 import sys
@@ -58,6 +62,41 @@ def drop_from_page_cache(folder):
         os.close(file)
 
 
+def written(file, chunk):
+    """Offsets of the chunks in which something was written; what was only reserved is read without the disk."""
+    end, size = 0, os.fstat(file).st_size
+    while end < size:
+        try:
+            begin = max(os.lseek(file, end, os.SEEK_DATA) // chunk * chunk, end)
+        except OSError:  # the rest is a hole
+            return
+        end = os.lseek(file, begin, os.SEEK_HOLE)
+        yield from range(begin, end, chunk)
+
+
+def plain_rate(folder, n_threads, chunk=1 << 20):
+    """Bytes/s of reading what the folder's files hold, past the page cache."""
+    files = [os.open(path, os.O_RDONLY | os.O_DIRECT) for path in pathlib.Path(folder).glob("*.seg")]
+    pieces = [(file, at) for file in files for at in written(file, chunk)]
+    buffers = queue.SimpleQueue()  # on page boundaries, and touched
+    for _ in range(n_threads):
+        buffers.put(mmap.mmap(-1, chunk, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
+
+    def read(piece):
+        buffer = buffers.get()
+        n_bytes = os.preadv(piece[0], [buffer], piece[1])
+        buffers.put(buffer)
+        return n_bytes
+
+    with concurrent.futures.ThreadPoolExecutor(n_threads) as pool:
+        begin = time.perf_counter()
+        n_bytes = sum(pool.map(read, pieces))
+        seconds = time.perf_counter() - begin
+    for file in files:
+        os.close(file)
+    return n_bytes / seconds
+
+
 def wait_until_stored(server):
     puts = [-1]
     while len(puts) < 6 or puts[-6] != puts[-1]:
@@ -96,8 +135,10 @@ def measure(args, folder):
         same &= text == texts[n] and cached >= args.tokens - TAIL - 32
     disk = json.loads(server.get("/v1/kv")[1])["tiers"][0]
     server.stop()
+    plain = {n_threads: statistics.median(plain_rate(folder, n_threads) for _ in range(3)) for n_threads in (1, 4)}
     return {name: statistics.median(found) for name, found in rows.items()} | {
-        "runs": rows, "decode_step": statistics.median(step_ms), "same_text": same, "disk_bytes_per_s": disk["read_bytes_per_s"]}
+        "runs": rows, "decode_step": statistics.median(step_ms), "same_text": same, "disk_bytes_per_s": disk["read_bytes_per_s"],
+        "plain_bytes_per_s": plain}
 
 
 def main():
@@ -116,6 +157,9 @@ def main():
     print(f"  cold  {found['cold']:8.1f}")
     print(f"  warm  {found['warm']:8.1f}   {100 * found['warm'] / found['cold']:.1f} % of cold; limit {limit:.1f} ms")
     print(f"  disk  {found['disk']:8.1f}   {found['cold'] / found['disk']:.1f} x faster than cold; reads {found['disk_bytes_per_s'] / 1e6:.0f} MB/s")
+    plain = found["plain_bytes_per_s"]
+    print(f"        plain reads: one thread {plain[1] / 1e6:.0f} MB/s, four {plain[4] / 1e6:.0f}: "
+          f"{100 * found['disk_bytes_per_s'] / max(plain.values()):.0f} % of the faster")
     print(f"  texts {'the same' if found['same_text'] else 'DIFFER, or the disk was not hit'}")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(found, indent=1))
