@@ -161,11 +161,12 @@ struct WeightedSum {
 template <int kDistance>
 PAGODA_SIMD __m256 half_butterfly(__m256 a) {
   __m256 other;
-  constexpr int kUpper = kDistance == 1 ? 0xAA : kDistance == 2 ? 0xCC : 0xF0;
+  constexpr auto sign = [](int lane) { return (lane & kDistance) != 0 ? -1.0f : 1.0f; };
+  const __m256 signs = _mm256_setr_ps(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7));
   if constexpr (kDistance == 1) other = _mm256_permute_ps(a, 0xB1);
   if constexpr (kDistance == 2) other = _mm256_permute_ps(a, 0x4E);
   if constexpr (kDistance == 4) other = _mm256_permute2f128_ps(a, a, 1);
-  return _mm256_blend_ps(_mm256_add_ps(other, a), _mm256_sub_ps(other, a), kUpper);
+  return _mm256_fmadd_ps(a, signs, other);  // rounds as the sum does
 }
 template <int kDistance>
 PAGODA_SIMD F32 butterfly(F32 a) {

@@ -3,7 +3,7 @@
 
 // One run of kVectors * 16 dims, in registers: every step over all vectors, since one after another they would wait for themselves.
 template <int kVectors>
-inline void rotate_run(const float* x, F32 factor, float* out) {
+PAGODA_SIMD void rotate_run(const float* x, float factor, float* out) {
   F32 v[kVectors];
   const auto each = [](auto step) __attribute__((always_inline)) {
 #pragma GCC unroll 16
@@ -23,13 +23,13 @@ inline void rotate_run(const float* x, F32 factor, float* out) {
       v[i + distance] = sub(low, high);
     });
   }
-  each([&](int i) __attribute__((always_inline)) { store(out + i * kLanes, mul(v[i], factor)); });
+  each([&](int i) __attribute__((always_inline)) { store(out + i * kLanes, mul(v[i], splat(factor))); });
 }
 
 // Runs that do not fit the registers: of `run` dims.
-inline void rotate_long_run(const float* x, int run, F32 factor, float* out) {
+inline void rotate_long_run(const float* x, int run, float* out) {
   constexpr int kPart = 16 * kLanes;
-  for (int i = 0; i < run; i += kPart) rotate_run<16>(x + i, splat(1.0f), out + i);
+  for (int i = 0; i < run; i += kPart) rotate_run<16>(x + i, 1.0f, out + i);
   for (int distance = kPart; distance < run; distance *= 2) {
     for (int first = 0; first < run; first += 2 * distance) {
       for (int i = first; i < first + distance; i += kLanes) {
@@ -40,32 +40,30 @@ inline void rotate_long_run(const float* x, int run, F32 factor, float* out) {
       }
     }
   }
+  const F32 factor = splat(rotation_factor(run));
   for (int i = 0; i < run; i += kLanes) store(out + i, mul(load(out + i), factor));
 }
 
 // x [head_dim] into out, which may be x.
 inline void rotate(const float* x, int head_dim, float* out) {
   const int run = rotation_run(head_dim);
-  const F32 factor = splat(rotation_factor(run));
-  for (int i = 0; i < head_dim; i += run) {
-    switch (run / kLanes) {
-      case 1:
-        rotate_run<1>(x + i, factor, out + i);
-        break;
-      case 2:
-        rotate_run<2>(x + i, factor, out + i);
-        break;
-      case 4:
-        rotate_run<4>(x + i, factor, out + i);
-        break;
-      case 8:
-        rotate_run<8>(x + i, factor, out + i);
-        break;
-      case 16:
-        rotate_run<16>(x + i, factor, out + i);
-        break;
-      default:
-        rotate_long_run(x + i, run, factor, out + i);
-    }
+  const auto each_run = [&](auto n_vectors) __attribute__((always_inline)) {
+    constexpr int kVectors = decltype(n_vectors)::value;
+    constexpr int kRun = kVectors * kLanes;
+    for (int i = 0; i < head_dim; i += kRun) rotate_run<kVectors>(x + i, rotation_factor(kRun), out + i);
+  };
+  switch (run / kLanes) {
+    case 1:
+      return each_run(std::integral_constant<int, 1>{});
+    case 2:
+      return each_run(std::integral_constant<int, 2>{});
+    case 4:
+      return each_run(std::integral_constant<int, 4>{});
+    case 8:
+      return each_run(std::integral_constant<int, 8>{});
+    case 16:
+      return each_run(std::integral_constant<int, 16>{});
+    default:
+      for (int i = 0; i < head_dim; i += run) rotate_long_run(x + i, run, out + i);
   }
 }
