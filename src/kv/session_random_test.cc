@@ -233,8 +233,10 @@ class Server {
     KvLease lease(ModelId(0), key.cache_namespace);
     lease.session = id;
     counts_.n_reused += static_cast<uint64_t>(w_->serve(lease, tokens).reused_tokens);
+    const bool leaves_first = draw(2) == 0;
+    if (leaves_first) leave(key, id);
     w_->release(lease);
-    leave(key, id);
+    if (!leaves_first) leave(key, id);
     const bool is_beginning =
         known.tokens.size() >= tokens.size() && std::equal(tokens.begin(), tokens.end(), known.tokens.begin());
     if (!is_beginning && tokens.size() >= kBlockTokens) known.tokens = tokens;

@@ -190,6 +190,7 @@ void Sessions::take(SessionTurn turn) {
     hold(*session, turn.path);
   }
   if (turn.end == LeaseEnd::kPause) return;
+  save(*session);  // the request may have left already
   ++session->n_turns;
   ++stats_.turns;
   if (turn.copies == TierCopies::kSome) sink(*session);

@@ -490,6 +490,23 @@ TEST(Sessions, ComeBackAfterARestart) {
   EXPECT_EQ(w.sessions->list({}, "", 10).size(), 1u);
 }
 
+// An engine lets the session go before the sequence's blocks: what was kept was the turn before.
+TEST(SessionsTest, ATurnIsKeptThoughItsRequestHasLeft) {
+  Memory memory;
+  PrefixWorld w(16, kOneGroup);
+  Sessions kept({.index = &w.index, .pool = &w.pool, .clock = &w.clock, .keeper = &memory, .ttl_us = kTestTtlUs});
+  kept.add_model({ModelId(0), 0, {}, {{w.caches[0]->size_class(GroupId(0)), 0}}});
+  const SessionId id = kept.enter(named("a"));
+  kept.leave(id);
+  const std::vector<TokenId> tokens = salted_tokens(40);
+  w.pass(tokens);
+  std::vector<NodeId> path;
+  w.index.find_path(w.index.find_root(0, {}, {}), tokens, path);
+  kept.take({.session = id, .model = ModelId(0), .token_ids = tokens, .path = path});
+  ASSERT_TRUE(memory.records.contains("a"));
+  EXPECT_EQ(*memory.records["a"].token_ids, tokens);
+}
+
 // A smaller --max-sessions takes the pinned ones and those used last, and the others do not come back at a later start.
 TEST(SessionsTest, RestoreTakesTheLastUsedAndForgetsTheRest) {
   PrefixWorld w(16, kOneGroup);

@@ -163,6 +163,17 @@ def test_exported_and_imported(start_server, tiny_models, tmp_path):
     assert call(first, "GET", "/v1/sessions/nobody/export")[0] == 404
 
 
+def test_one_turn_comes_back_whole(start_server, tiny_models, tmp_path):
+    options = ["--kv-memory", "8M", "--kv-disk", tmp_path / "kv", "--kv-disk-size", "64M"]
+    server = start_server(tiny_models["tiny-llama"], *options)
+    turn(server, PROMPT)
+    held = session(server)["tokens"]
+    assert held > len(PROMPT)
+    assert server.stop() == 0
+    server = start_server(tiny_models["tiny-llama"], *options)
+    assert session(server)["tokens"] == held
+
+
 def test_it_comes_back_after_a_restart(start_server, tiny_models, tmp_path):
     options = ["--kv-memory", "8M", "--kv-disk", tmp_path / "kv", "--kv-disk-size", "64M"]
     server = start_server(tiny_models["tiny-llama"], *options)
