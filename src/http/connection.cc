@@ -60,6 +60,8 @@ void Connection::drain() {
   post([self = shared_from_this()] {
     if (self->exchange_) {
       self->exchange_->set_close_after();
+    } else if (self->deadline_ == Deadline::kHead || self->deadline_ == Deadline::kBody) {
+      self->arm(self->deadline_);  // half a request has come
     } else if (self->was_asked_ && self->parser_.state() == RequestParser::State::kEmpty && self->received_.empty()) {
       self->close();
     }
@@ -374,11 +376,11 @@ void Connection::arm(Deadline deadline) {
       deadline_timer_.expires_after(options.idle_timeout);
       break;
     case Deadline::kHead:
-      deadline_timer_.expires_after(options.head_timeout);
+    case Deadline::kBody: {
+      const auto timeout = deadline == Deadline::kHead ? options.head_timeout : options.body_timeout;
+      deadline_timer_.expires_after(context_->draining ? std::min(timeout, options.drain_timeout) : timeout);
       break;
-    case Deadline::kBody:
-      deadline_timer_.expires_after(options.body_timeout);
-      break;
+    }
     case Deadline::kWrite:
       deadline_timer_.expires_after(options.write_timeout);
       break;

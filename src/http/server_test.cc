@@ -355,6 +355,23 @@ TEST_F(HttpServerTest, GivesUpOnSlowRequests) {
   EXPECT_TRUE(silent.sees_close());
 }
 
+// One half-sent body held a stop for a minute.
+TEST_F(HttpServerTest, ADrainDoesNotWaitForHalfARequest) {
+  options_.drain_timeout = milliseconds(60);
+  start();
+  RawClient head(server_->port()), body(server_->port()), chunk(server_->port());
+  head.send("GET /hello HTT");
+  body.send("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  chunk.send("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
+  EXPECT_TRUE(eventually([&] { return server_->active_requests() >= 2; }));
+  server_->drain();
+  for (RawClient* client : {&head, &body, &chunk}) {
+    client->read_answer();
+    EXPECT_TRUE(client->sees_close());
+  }
+  EXPECT_TRUE(eventually([&] { return server_->active_requests() == 0; }));
+}
+
 TEST_F(HttpServerTest, DripFedHeadsHitTheirDeadline) {
   options_.head_timeout = milliseconds(80);
   start();

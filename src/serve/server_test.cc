@@ -316,6 +316,15 @@ TEST_F(ServerTest, SessionRoutes) {
   EXPECT_EQ(engine_.session_asks.back().verb, Verb::kPin);
   EXPECT_THAT(ask("DELETE /v1/sessions/a/pin HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
   EXPECT_EQ(engine_.session_asks.back().verb, Verb::kUnpin);
+  const auto remove = [](const char* path, const char* body) {
+    return fmt::format("DELETE {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", path, strlen(body), body);
+  };
+  for (const char* path : {"/v1/sessions/a/pin", "/v1/sessions/a"}) {  // the salt of a body was ignored: another's session went
+    ask(remove(path, R"({"cache_salt":"u"})"));
+    EXPECT_EQ(engine_.session_asks.back().cache_salt, "u");
+    EXPECT_THAT(ask(remove(path, "garbage{")), StartsWith("HTTP/1.1 400 "));
+    EXPECT_EQ(engine_.session_asks.back().cache_salt, "u");
+  }
   EXPECT_THAT(ask(post("/v1/sessions/a/import", "bytes")), StartsWith("HTTP/1.1 200 "));
   EXPECT_EQ(engine_.session_asks.back().bytes, "bytes");
   EXPECT_THAT(get("/v1/sessions/a"), StartsWith("HTTP/1.1 200 "));

@@ -92,14 +92,14 @@ void SessionRoutes::add_to(http::Router& router) {
   };
   for (const Route& route :
        {Route{"POST", "/v1/sessions", Verb::kCreate}, Route{"POST", "/v1/sessions/{id}/fork", Verb::kFork},
-        Route{"POST", "/v1/sessions/{id}/pin", Verb::kPin}}) {
+        Route{"POST", "/v1/sessions/{id}/pin", Verb::kPin}, Route{"DELETE", "/v1/sessions/{id}/pin", Verb::kUnpin},
+        Route{"DELETE", "/v1/sessions/{id}", Verb::kDelete}}) {
     router.add(route.method, route.path, [this, verb = route.verb](const HttpRequest& request, Responder responder) {
       with_body(verb, request, std::move(responder));
     });
   }
   for (const Route& route :
        {Route{"GET", "/v1/sessions", Verb::kList}, Route{"GET", "/v1/sessions/{id}", Verb::kGet},
-        Route{"DELETE", "/v1/sessions/{id}", Verb::kDelete}, Route{"DELETE", "/v1/sessions/{id}/pin", Verb::kUnpin},
         Route{"GET", "/v1/sessions/{id}/export", Verb::kExport},
         Route{"POST", "/v1/sessions/{id}/import", Verb::kImport}}) {
     router.add(route.method, route.path, [this, verb = route.verb](HttpRequest request, Responder responder) {
@@ -110,7 +110,8 @@ void SessionRoutes::add_to(http::Router& router) {
 
 void SessionRoutes::with_body(Verb verb, const http::HttpRequest& request, http::Responder responder) {
   static constexpr std::array<std::string_view, 3> kFields{"cache_salt", "session_id", "ttl_seconds"};
-  const size_t n_fields = verb == Verb::kPin ? 1 : kFields.size();  // which session is pinned its path says
+  const bool makes_one = verb == Verb::kCreate || verb == Verb::kFork;
+  const size_t n_fields = makes_one ? kFields.size() : 1;  // of another the path says which
   const Result<api::SessionBody> body = api::parse_session_body(request.body, std::span(kFields).first(n_fields));
   if (!body) return responder.send(error_response(body.error()));
   Result<std::string> salt = salt_of(request);
@@ -123,8 +124,10 @@ void SessionRoutes::with_body(Verb verb, const http::HttpRequest& request, http:
                          .ttl_us = {},
                          .bytes = {}};
   if (body->ttl_seconds) ask.ttl_us = *body->ttl_seconds * 1'000'000;
-  std::string id = body->session_id.empty() ? "sess-" + ids_.next() : body->session_id;
-  (verb == Verb::kCreate ? ask.name : ask.new_name) = std::move(id);
+  if (makes_one) {
+    std::string id = body->session_id.empty() ? "sess-" + ids_.next() : body->session_id;
+    (verb == Verb::kCreate ? ask.name : ask.new_name) = std::move(id);
+  }
   this->ask(std::move(ask), {}, std::move(responder));
 }
 
