@@ -120,6 +120,7 @@ void SessionFiles::write(const std::string& file_name, const std::optional<Sessi
   if (!record) {
     std::error_code error;
     std::filesystem::remove(path, error);
+    if (error) LOG_WARN("{}: cannot be deleted ({}): the session comes back", path.string(), error.message());
     return;
   }
   const Status status = write_whole(path, encode_session(*record, unix_seconds()), kMode);
