@@ -19,7 +19,7 @@ enum class MissReason : uint8_t {
   kLate,       // another lease computes it, but was not waited for (any longer)
   kNoRoom,     // one stands there, but taking it over leaves no room for the rest
   kOptedOut,   // PrefixReuse::kNone
-  kLoadSlow,   // a tier has it, but computing is faster, or was by the time it did not come
+  kLoadSlow,   // a tier has it, or is too slow to be asked, and computing is faster; or it did not come in time
   kChecksum,   // a tier had it, but not the bytes that were stored
   kOff,        // there is no prefix index
 };
