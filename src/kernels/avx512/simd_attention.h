@@ -138,9 +138,8 @@ template <int kDistance>
 PAGODA_SIMD F32 butterfly(F32 a) {
   __m512 other;
   constexpr auto sign = [](int lane) { return (lane & kDistance) != 0 ? -1.0f : 1.0f; };
-  const __m512 signs =
-      _mm512_setr_ps(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7), sign(8), sign(9), sign(10),
-                     sign(11), sign(12), sign(13), sign(14), sign(15));
+  const __m512 signs = _mm512_setr_ps(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7), sign(8),
+                                      sign(9), sign(10), sign(11), sign(12), sign(13), sign(14), sign(15));
   if constexpr (kDistance == 1) other = _mm512_permute_ps(a.v, 0xB1);
   if constexpr (kDistance == 2) other = _mm512_permute_ps(a.v, 0x4E);
   if constexpr (kDistance == 4) other = _mm512_shuffle_f32x4(a.v, a.v, 0xB1);
