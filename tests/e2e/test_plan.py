@@ -139,12 +139,19 @@ def test_measured_beside_the_cost_model(pagoda, tiny_models):
 
 
 def test_inspect_and_plan_agree(pagoda, tiny_models, plan):
-    for model in ("tiny-llama", "tiny-gemma3"):
+    """Of every value of --kv-format what it gives: with the K bias of Qwen2.5, k8v4 and q4 are k16v4."""
+    for model in ("tiny-llama", "tiny-qwen2", "tiny-gemma3"):
         inspected = json.loads(stdout_of(pagoda.run("inspect", tiny_models[model], "--json")))
-        planned = formats(plan(tiny_models[model]))
+        planned = formats(plan(tiny_models[model], "-c", inspected["context_length"]))
+        assert set(inspected["kv"]) == set(planned) - {"f16"}
         for name, footprint in inspected["kv"].items():
-            assert planned[name]["bytes_per_token"] == footprint["bytes_per_token"]
-            assert planned[name]["window_bytes_per_token"] == footprint["window_bytes_per_token"]
+            for figure in ("note", "bytes_per_token", "window_bytes_per_token"):
+                assert planned[name][figure] == footprint[figure], (model, name)
+            assert planned[name]["sequence_bytes"] == footprint["bytes_per_context"], (model, name)
+        if model == "tiny-qwen2":
+            assert inspected["kv"]["q4"] == inspected["kv"]["k8v4"] == {**inspected["kv"]["k16v4"], "note": "as k16v4"}
+        text = stdout_of(pagoda.run("inspect", tiny_models[model]))
+        assert re.search(r"^KV cache +auto +\d+ B per token", text, re.MULTILINE) and " k8v16 " in text
 
 
 # ---- wrong usage -----------------------------------------------------------------------------------------------------
