@@ -41,10 +41,10 @@ FormatPlan format_plan(const Plan& plan, std::string_view name, std::vector<Atte
   out.window_bytes_per_token = footprint.window_bytes_per_token;
   out.sequence_bytes = engine::context_bytes(groups, n_tokens, 0);
   out.prefill_bytes = engine::context_bytes(groups, n_tokens, plan.request.chunk_tokens);
-  out.memory_tokens = tokens_in(groups, plan.room_bytes, n_tokens);
   if (plan.request.disk_bytes) out.disk_tokens = tokens_in(groups, *plan.request.disk_bytes, n_tokens);
   const KvRoom room{std::move(groups), plan.room_bytes, plan.request.chunk_tokens};
   out.sequences = room.largest_count(n_tokens);
+  out.memory_tokens = room.tokens(n_tokens);
   return out;
 }
 
@@ -220,6 +220,15 @@ int KvRoom::largest_context(uint64_t n_sequences) const {
 uint64_t KvRoom::largest_count(int n_tokens) const {
   const uint64_t each = std::max<uint64_t>(1, engine::context_bytes(groups, n_tokens, 0));
   return largest(bytes / each, [&](uint64_t n) { return holds(n, n_tokens); });
+}
+
+uint64_t KvRoom::tokens(int n_tokens) const {
+  const uint64_t whole = largest_count(n_tokens);
+  const int rest = largest(n_tokens, [&](int n) {
+    return engine::shared_budget_bytes(groups, whole, n_tokens, chunk_tokens, engine::extent_bytes_of(groups), n) <=
+           bytes;
+  });
+  return whole * static_cast<uint64_t>(n_tokens) + static_cast<uint64_t>(rest);
 }
 
 uint64_t tokens_in(std::span<const AttentionGroup> groups, uint64_t bytes, int n_tokens) {

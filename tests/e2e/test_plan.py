@@ -90,6 +90,13 @@ def test_memory_covers_weights_and_overhead(plan):
     assert plan("llama-2-7b", "--memory", "64G", "--weights", "f16")["weight_bytes"] > 2 * 6_738_000_000
 
 
+def test_tokens_agree_with_sequences_and_users(plan):
+    found = plan("llama-3-8b", "--memory", "16G", "--users", 8)
+    q8 = formats(found)["q8"]
+    assert q8["memory_tokens"] // 2048 == q8["memory_sequences"] == found["largest_users"]
+    assert q8["memory_tokens"] >= 8 * found["users"][0]["memory_tokens"]
+
+
 def test_bounds_and_generation(plan):
     found = plan("llama-2-7b", "--kv-format", "f16")
     assert found["rates"]["source"] == "given"
