@@ -90,6 +90,15 @@ def test_memory_covers_weights_and_overhead(plan):
     assert plan("llama-2-7b", "--memory", "64G", "--weights", "f16")["weight_bytes"] > 2 * 6_738_000_000
 
 
+def test_traffic_is_no_overhead(pagoda):
+    """What many requests at once and clients take, and only then, stands beside what is resident."""
+    text = stdout_of(pagoda.run("plan", "llama-2-7b", "--memory", "24G", *GIVEN))
+    resident, beside = text[text.index("\nmemory: ") + 1 :].splitlines()[:2]
+    assert re.fullmatch(r"memory: .* of weights \+ [\d.]+ MB of overhead \+ [\d.]+ GB of KV", resident), resident
+    at_once = r"  \+ [\d.]+ MB while \d+ sequences sample at once \+ 1.07 GB of clients' requests and unread answers: at most, as they come"
+    assert re.fullmatch(at_once, beside), beside
+
+
 def test_tokens_agree_with_sequences_and_users(plan):
     found = plan("llama-3-8b", "--memory", "16G", "--users", 8)
     q8 = formats(found)["q8"]
