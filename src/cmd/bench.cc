@@ -78,10 +78,10 @@ std::string rate_text(double rate) { return rate >= 100 ? fmt::format("{:.0f}", 
 void print_setup(const tools::BenchSetup& s) {
   std::printf("%s on %s\n", s.model.c_str(), s.cpu.empty() ? "an unnamed CPU" : s.cpu.c_str());
   std::printf(
-      "%d threads, %s, %s arithmetic, KV %s, context %d; a token reads %.1f MiB of weights and %.2f KiB per "
+      "%d thread%s, %s, %s arithmetic, KV %s, context %d; a token reads %.1f MiB of weights and %.2f KiB per "
       "token of context\n\n",
-      s.threads, s.isa.c_str(), s.arithmetic.c_str(), s.kv_format.c_str(), s.context_tokens, s.weight_bytes / kMiB,
-      s.kv_bytes_per_token / 1024);
+      s.threads, s.threads == 1 ? "" : "s", s.isa.c_str(), s.arithmetic.c_str(), s.kv_format.c_str(), s.context_tokens,
+      s.weight_bytes / kMiB, s.kv_bytes_per_token / 1024);
 }
 
 void print_line(const BenchLine& line) {

@@ -18,7 +18,8 @@ constexpr int kDefaultWindow = 2048;
 constexpr int kDecodeContext = 2048;
 constexpr int kYardstickTokens = 4096;
 constexpr size_t kNameColumns = 12;
-constexpr size_t kMostFormats = 8;  // each holds a cache and a step's logits
+constexpr int64_t kVerdictTokens = 2000;  // of fewer, the figures are mostly chance
+constexpr size_t kMostFormats = 8;        // each holds a cache and a step's logits
 
 // What is measured, in the order of the table.
 struct Report {
@@ -103,8 +104,8 @@ void print_table(const Report& report) {
   size_t longest = kNameColumns;
   for (const KvQuality& quality : report.formats) longest = std::max(longest, quality.format.size());
   const auto width = static_cast<int>(longest);
-  std::printf("%s, %s arithmetic: %zu windows of %d tokens, %lld predicted\n\n", report.model.c_str(),
-              reference.arithmetic.c_str(), report.n_windows, report.window_tokens,
+  std::printf("%s, %s arithmetic: %zu window%s of %d tokens, %lld predicted\n\n", report.model.c_str(),
+              reference.arithmetic.c_str(), report.n_windows, report.n_windows == 1 ? "" : "s", report.window_tokens,
               static_cast<long long>(reference.n_rows));
   std::printf("%-*s %11s %9s   %-17s   %-19s  %9s %16s %9s  gate\n", width, "K and V", "bytes/token", "PPL",
               "  change of PPL", "mean KL", "99.9 % KL", "same top token", "tok/s");
@@ -116,7 +117,7 @@ void print_table(const Report& report) {
   print_row(report.yardstick, "", width);
   const engine::KvGate gate;
   std::printf(
-      "\ngate    beyond the noise: PPL at most %.1f %% up, mean KL at most %.3f, same top token at least %.1f %%\n"
+      "\ngate    PPL at most %.1f %% up; beyond the noise, mean KL at most %.3f and same top token at least %.1f %%\n"
       "noise   bf16 with other roundings; in other chunks it %s\n"
       "%-7s bf16 in %s instead of %s arithmetic, on %lld tokens: what the arithmetic costs\n"
       "tok/s   one stream, decoding with %d tokens of context        ± is one standard error\n",
@@ -124,32 +125,38 @@ void print_table(const Report& report) {
       report.chunks_change_bits ? "CHANGES BITS, which is a bug" : "gives the same bits",
       report.yardstick.format.c_str(), report.yardstick.arithmetic.c_str(), reference.arithmetic.c_str(),
       static_cast<long long>(report.yardstick.n_rows), report.decode_context);
+  if (reference.n_rows < kVerdictTokens) {
+    std::printf("note    %lld predicted tokens are too few for a verdict: take a text of %lld or more\n",
+                static_cast<long long>(reference.n_rows), static_cast<long long>(kVerdictTokens));
+  }
 }
 
-std::string quality_json(const KvQuality& q, const KvQuality& noise) {
+// Without `noise`, no verdict: of what is no format to choose.
+std::string quality_json(const KvQuality& q, const KvQuality* noise) {
+  const char* verdict = noise == nullptr ? "null" : passes(q, *noise) ? "true" : "false";
+  const bool is_timed = q.decode_tokens_per_s > 0;
   return fmt::format(
       "{{\"format\":{},\"arithmetic\":{},\"bytes_per_token\":{},\"tokens\":{},\"ppl\":{:.9g},\"delta_ppl\":{:.6g},"
       "\"delta_ppl_error\":{:.3g},\"mean_kl\":{:.6g},\"mean_kl_error\":{:.3g},\"kl_99_9\":{:.6g},\"same_top\":{:.6g},"
       "\"same_top_error\":{:.3g},"
-      "\"decode_tokens_per_s\":{:.4g},\"passes\":{}}}",
+      "\"decode_tokens_per_s\":{},\"passes\":{}}}",
       api::json_string(q.format), api::json_string(q.arithmetic), q.bytes_per_token, q.n_rows, q.ppl,
       q.distance.delta_ppl, q.delta_ppl_error, q.distance.mean_kl, q.mean_kl_error, q.kl_999, q.distance.same_top,
-      q.same_top_error, q.decode_tokens_per_s, passes(q, noise));
+      q.same_top_error, is_timed ? fmt::format("{:.4g}", q.decode_tokens_per_s) : "null", verdict);
 }
 
 void print_json(const Report& report) {
   const engine::KvGate gate;
   std::string formats;
   for (const KvQuality& quality : report.formats)
-    formats += (formats.empty() ? "" : ",") + quality_json(quality, report.noise);
+    formats += (formats.empty() ? "" : ",") + quality_json(quality, &report.noise);
   std::printf(
       "{\"model\":%s,\"window_tokens\":%d,\"windows\":%zu,\"decode_context_tokens\":%d,\"formats\":[%s],\"noise\":%s,"
       "\"yardstick\":%s,"
       "\"chunks_change_bits\":%s,\"gate\":{\"delta_ppl\":%g,\"mean_kl\":%g,\"same_top\":%g}}\n",
       api::json_string(report.model).c_str(), report.window_tokens, report.n_windows, report.decode_context,
-      formats.c_str(), quality_json(report.noise, report.noise).c_str(),
-      quality_json(report.yardstick, report.noise).c_str(), report.chunks_change_bits ? "true" : "false",
-      gate.delta_ppl, gate.mean_kl, gate.same_top);
+      formats.c_str(), quality_json(report.noise, nullptr).c_str(), quality_json(report.yardstick, nullptr).c_str(),
+      report.chunks_change_bits ? "true" : "false", gate.delta_ppl, gate.mean_kl, gate.same_top);
 }
 
 }  // namespace

@@ -72,9 +72,10 @@ std::string kind_text(Isa isa, DotKind kind) {
 void print_facts(const MachineReport& report) {
   const tools::Machine& m = report.machine;
   line("CPU", m.cpu.empty() ? "not told" : m.cpu);
-  line("cores", fmt::format("{} logical CPUs, {} in this process's affinity, cgroup quota {}: {} threads by default",
+  line("cores", fmt::format("{} logical CPUs, {} in this process's affinity, cgroup quota {}: {} thread{} by default",
                             m.logical_cpus, m.affinity_cpus,
-                            m.quota_cpus ? fmt::format("of {:.2f} CPUs", *m.quota_cpus) : "none", m.usable_cores));
+                            m.quota_cpus ? fmt::format("of {:.2f} CPUs", *m.quota_cpus) : "none", m.usable_cores,
+                            m.usable_cores == 1 ? "" : "s"));
   note("compute threads spin inside a step, so more of them than cores only slows a step down");
   line("caches", caches_text(m));
   line("memory", fmt::format("{}, {} available, cgroup limit {}", gib_text(m.memory_bytes), gib_text(m.available_bytes),

@@ -7,6 +7,7 @@
 #include "cmd/model_path.h"
 #include "cmd/progress.h"
 #include "engine/kv_probe.h"
+#include "engine/memory_plan.h"
 #include "engine/served_model.h"
 #include "models/kv_plan.h"
 #include "tools/kv_probing.h"
@@ -21,11 +22,6 @@ using weights::ModelReport;
 const char* attention_word(const ModelConfig& c) {
   if (c.n_kv_heads == c.n_heads) return "MHA";
   return c.n_kv_heads == 1 ? "MQA" : "GQA";
-}
-
-int64_t bytes_of_context(const weights::KvFootprint& kv, const ModelConfig& c) {
-  return kv.bytes_per_token * c.context_length +
-         kv.window_bytes_per_token * std::min(c.sliding_window, c.context_length);
 }
 
 std::string size_text(int64_t bytes) {
@@ -66,33 +62,45 @@ void print_config(const ModelReport& report) {
                      ? std::string("none")
                      : fmt::format("{} tokens in {} of {} layers", c.sliding_window, c.n_local_layers(), c.n_layers));
   line("rope", fmt::format("base {}, scaling {}", c.rope.freq_base, to_string(c.rope.scaling)));
-  for (const weights::KvFootprint& kv : report.kv) {
-    const std::string window =
-        kv.window_bytes_per_token == 0 ? "" : fmt::format(" and {} B in the window", kv.window_bytes_per_token);
-    line(&kv == report.kv.data() ? "KV cache" : "",
-         fmt::format("{:<6} {} B per token{}, {} for a full context", kv.format, kv.bytes_per_token, window,
-                     size_text(bytes_of_context(kv, c))));
-  }
 }
 
-// What `--kv-format auto` takes on this model.
-struct AutoFormat {
+// What a value of --kv-format gives on this model.
+struct FormatCost {
+  models::KvFootprint footprint;
+  uint64_t context_bytes = 0;  // of one sequence as long as the model was trained for
+};
+
+// Every value of --kv-format, and what `auto` takes.
+struct KvFormats {
+  std::vector<FormatCost> costs;  // auto first
   std::string table;
   std::string arithmetic;
   std::optional<engine::FoundKvProbe> found;  // none: the static rule
   std::filesystem::path own_file;             // of a probe that was made here
 };
 
-Result<AutoFormat> auto_format(const weights::Gguf& gguf, const ModelConfig& model, kernels::Arithmetic arithmetic) {
-  AutoFormat out{.table = {}, .arithmetic = std::string(to_string(arithmetic)), .found = {}, .own_file = {}};
+Result<std::vector<FormatCost>> format_costs(const weights::Gguf& gguf, const ModelConfig& model,
+                                             const std::string& auto_table) {
+  std::vector<FormatCost> costs;
+  for (const std::string& name : models::format_names()) {
+    TRY_ASSIGN(const auto groups, models::plan_groups(gguf, model, name == "auto" ? auto_table : name));
+    costs.push_back({models::footprint(name, groups), engine::context_bytes(groups, model.context_length, 0)});
+  }
+  return costs;
+}
+
+Result<KvFormats> kv_formats(const weights::Gguf& gguf, const ModelConfig& model, kernels::Arithmetic arithmetic) {
+  KvFormats out{
+      .costs = {}, .table = {}, .arithmetic = std::string(to_string(arithmetic)), .found = {}, .own_file = {}};
   TRY_ASSIGN(const Hash128 key, engine::probe_key(gguf, arithmetic));
   const engine::KvProbeSources sources = probe_sources();
   out.found = engine::find_probe(sources, key);
   const bool is_own = out.found && out.found->origin == engine::KvProbeOrigin::kProbedHere;
   if (is_own) out.own_file = engine::probe_path(sources.folder, key);
-  if (out.found) out.table = out.found->probe.table;
+  if (out.found) out.table = engine::auto_format(out.found->probe);
   TRY_ASSIGN(const auto formats, models::layer_formats("auto", models::k_bias_layers(gguf, model)));
   if (!out.found) out.table = models::format_table(formats);
+  TRY_ASSIGN(out.costs, format_costs(gguf, model, out.table));
   return out;
 }
 
@@ -114,7 +122,20 @@ std::string_view origin_text(engine::KvProbeOrigin origin) {
   return origin == engine::KvProbeOrigin::kShipped ? "shipped: probed" : "probed";
 }
 
-void print_formats(const AutoFormat& formats) {
+void print_costs(const std::vector<FormatCost>& costs) {
+  for (const FormatCost& cost : costs) {
+    const models::KvFootprint& kv = cost.footprint;
+    const uint64_t window = kv.window_bytes_per_token;
+    line(&cost == costs.data() ? "KV cache" : "",
+         fmt::format("{:<6} {} B per token{}, {} for a full context{}", kv.format, kv.bytes_per_token + window,
+                     window == 0 ? "" : fmt::format(", {} of them in the window only", window),
+                     size_text(static_cast<int64_t>(cost.context_bytes)),
+                     kv.note.empty() ? "" : fmt::format(" ({})", kv.note)));
+  }
+}
+
+void print_formats(const KvFormats& formats) {
+  print_costs(formats.costs);
   line("KV format", fmt::format("auto: {} in {} arithmetic ({})", formats.table, formats.arithmetic,
                                 formats.found ? fmt::format("{} on {} tokens", origin_text(formats.found->origin),
                                                             formats.found->probe.n_tokens)
@@ -126,8 +147,14 @@ void print_formats(const AutoFormat& formats) {
   }
 }
 
-std::string formats_json(const AutoFormat& formats) {
-  std::string verdicts;
+std::string formats_json(const KvFormats& formats) {
+  std::string verdicts, costs;
+  for (const auto& [kv, context_bytes] : formats.costs) {
+    costs += fmt::format(
+        "{}\"{}\":{{\"note\":{},\"bytes_per_token\":{},\"window_bytes_per_token\":{},\"bytes_per_context\":{}}}",
+        costs.empty() ? "" : ",", kv.format, api::json_string(kv.note), kv.bytes_per_token, kv.window_bytes_per_token,
+        context_bytes);
+  }
   for (const auto& [format, d] : formats.found ? formats.found->probe.verdicts : std::vector<engine::KvVerdict>()) {
     verdicts += fmt::format(
         "{}{{\"format\":{},\"delta_ppl\":{:.6g},\"mean_kl\":{:.6g},\"same_top\":{:.6g},\"passes\":{}}}",
@@ -135,13 +162,14 @@ std::string formats_json(const AutoFormat& formats) {
   }
   const bool is_shipped = formats.found && formats.own_file.empty();
   return fmt::format(
-      "\"kv_format\":{{\"auto\":{},\"arithmetic\":{},\"probed\":{},\"shipped\":{},\"probe_file\":{},\"formats\":[{}]}}"
+      "\"kv\":{{{}}},\"kv_format\":{{\"auto\":{},\"arithmetic\":{},\"probed\":{},\"shipped\":{},\"probe_file\":{},"
+      "\"formats\":[{}]}}"
       ",",
-      api::json_string(formats.table), api::json_string(formats.arithmetic), formats.found.has_value(), is_shipped,
-      formats.own_file.empty() ? "null" : api::json_string(formats.own_file.string()), verdicts);
+      costs, api::json_string(formats.table), api::json_string(formats.arithmetic), formats.found.has_value(),
+      is_shipped, formats.own_file.empty() ? "null" : api::json_string(formats.own_file.string()), verdicts);
 }
 
-void print_table(const ModelReport& report, const std::optional<AutoFormat>& formats) {
+void print_table(const ModelReport& report, const std::optional<KvFormats>& formats) {
   line("model", report.name.empty() ? "(no name)" : report.name);
   line("architecture", report.architecture.empty() ? "(none)" : report.architecture);
   line("file", fmt::format("GGUF v{}, {}{}", report.gguf_version, size_text(report.file_bytes),
@@ -169,22 +197,15 @@ bool can_be_served(const ModelReport& report) {
 
 std::string config_json(const ModelReport& report) {
   const ModelConfig& c = *report.config;
-  std::string kv;
-  for (const weights::KvFootprint& f : report.kv) {
-    kv += fmt::format("{}\"{}\":{{\"bytes_per_token\":{},\"window_bytes_per_token\":{},\"bytes_per_context\":{}}}",
-                      kv.empty() ? "" : ",", f.format, f.bytes_per_token, f.window_bytes_per_token,
-                      bytes_of_context(f, c));
-  }
   return fmt::format(
       "\"context_length\":{},\"layers\":{},\"embed_dim\":{},\"ffn_dim\":{},\"vocab_size\":{},\"heads\":{},\"kv_heads\":"
       "{},\"attention\":\"{}\","
-      "\"head_dim\":{},\"sliding_window\":{},\"window_layers\":{},\"rope_base\":{},\"rope_scaling\":\"{}\",\"kv\":{{{}}"
-      "},",
+      "\"head_dim\":{},\"sliding_window\":{},\"window_layers\":{},\"rope_base\":{},\"rope_scaling\":\"{}\",",
       c.context_length, c.n_layers, c.embed_dim, c.ffn_dim, c.vocab_size, c.n_heads, c.n_kv_heads, attention_word(c),
-      c.head_dim, c.sliding_window, c.n_local_layers(), c.rope.freq_base, to_string(c.rope.scaling), kv);
+      c.head_dim, c.sliding_window, c.n_local_layers(), c.rope.freq_base, to_string(c.rope.scaling));
 }
 
-std::string report_json(const ModelReport& report, const std::optional<AutoFormat>& formats) {
+std::string report_json(const ModelReport& report, const std::optional<KvFormats>& formats) {
   std::string types, unsupported;
   for (const weights::TensorTypeBytes& t : report.types) {
     types += fmt::format("{}{}:{{\"tensors\":{},\"bytes\":{}}}", types.empty() ? "" : ",", api::json_string(t.type),
@@ -218,9 +239,9 @@ Status inspect(const Options& options) {
   TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(path));
   ModelReport report = weights::describe(gguf);
   try_text(gguf, path, report);
-  std::optional<AutoFormat> formats;
+  std::optional<KvFormats> formats;
   if (report.config) {
-    TRY_ASSIGN(formats, auto_format(gguf, *report.config, config.arithmetic));
+    TRY_ASSIGN(formats, kv_formats(gguf, *report.config, config.arithmetic));
   }
   if (options.json) {
     std::printf("%s\n", report_json(report, formats).c_str());

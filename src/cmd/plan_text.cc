@@ -65,18 +65,22 @@ std::string memory_text(const Plan& plan) {
   const tools::PlanRequest& r = plan.request;
   std::string choice = r.serving.memory_bytes ? plan.fit.choice() + "\n" : "";
   if (const size_t half = choice.find("; "); half != std::string::npos) choice.replace(half, 2, "\n  ");
-  if (r.kv_memory_bytes)
-    return fmt::format("\nKV memory: {} (--kv-memory), beside {} of weights and at most {} of overhead\n",
-                       both_sizes(plan.room_bytes), decimal(plan.weight_bytes), decimal(plan.overhead_bytes));
+  const std::string as_they_come =
+      fmt::format("{} while {} sequences sample at once + {} of clients' requests and unread answers",
+                  decimal(plan.fit.burst_bytes), plan.fit.schedule.max_running, decimal(plan.fit.traffic_bytes));
+  const std::string resident =
+      fmt::format("{} of weights + {} of overhead", decimal(plan.weight_bytes), decimal(plan.fit.overhead_bytes));
+  if (r.kv_memory_bytes) {
+    return fmt::format("\nKV memory: {} (--kv-memory), beside {}\n  + {}: at most, as they come\n",
+                       both_sizes(plan.room_bytes), resident, as_they_come);
+  }
   if (plan.short_bytes > 0) {
     return fmt::format(
-        "\nmemory: {} is too little: {} of weights, {} of overhead and {} of KV lack {}; take more memory or smaller "
-        "weights\n",
-        both_sizes(r.memory_bytes), decimal(plan.weight_bytes), decimal(plan.overhead_bytes),
-        decimal(plan.fit.kv_bytes), both_sizes(plan.short_bytes));
+        "\nmemory: {} is too little: {} + {} of KV\n  + {}\n  lack {}; take more memory or smaller weights\n",
+        both_sizes(r.memory_bytes), resident, decimal(plan.fit.kv_bytes), as_they_come, both_sizes(plan.short_bytes));
   }
-  return fmt::format("\nmemory: {} = {} of weights + {} of overhead + {} of KV\n{}", both_sizes(r.memory_bytes),
-                     decimal(plan.weight_bytes), decimal(plan.overhead_bytes), decimal(plan.room_bytes), choice);
+  return fmt::format("\nmemory: {} = {} + {} of KV\n  + {}: at most, as they come\n{}", both_sizes(r.memory_bytes),
+                     resident, decimal(plan.room_bytes), as_they_come, choice);
 }
 
 std::string formats_text(const Plan& plan) {

@@ -70,16 +70,15 @@ std::optional<KvProbe> probe_among(std::string_view texts, const Hash128& key) {
 
 void apply_to_auto(const FoundKvProbe& found, EngineConfig& config) {
   const KvProbe& probe = found.probe;
-  const KvVerdict* verdict = probe.find(probe.table);
-  if (verdict == nullptr || !passes(verdict->distance)) {
-    LOG_WARN("KV format auto: the probe's {} failed the quality gate, and is refused: K and V are kept in bf16",
-             probe.table);
-    config.kv_format = "bf16";
+  config.kv_format = auto_format(probe);
+  if (config.kv_format != probe.table) {
+    LOG_WARN("KV format auto: the probe's {} failed the quality gate, and is refused: K and V are kept in {}",
+             probe.table, config.kv_format);
     return;
   }
+  const KvVerdict* verdict = probe.find(probe.table);
   LOG_INFO("KV format auto: {} ({}: {} on {} tokens)", probe.table, to_string(found.origin),
-           to_string(verdict->distance), probe.n_tokens);
-  config.kv_format = probe.table;
+           verdict == nullptr ? "the reference" : to_string(verdict->distance), probe.n_tokens);
 }
 
 }  // namespace
@@ -167,6 +166,11 @@ std::optional<FoundKvProbe> find_probe(const KvProbeSources& sources, const Hash
   if (auto shipped = probe_among(sources.shipped, key))
     return FoundKvProbe{std::move(*shipped), KvProbeOrigin::kShipped};
   return std::nullopt;
+}
+
+std::string auto_format(const KvProbe& probe) {
+  const KvVerdict* verdict = probe.find(probe.table);
+  return verdict != nullptr && passes(verdict->distance) ? probe.table : "bf16";
 }
 
 void apply_probe(const KvProbeSources& sources, const weights::Gguf& gguf, EngineConfig& config) {

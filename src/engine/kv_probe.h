@@ -32,7 +32,7 @@ struct KvDistance {
 // The change of perplexity has no floor: noise moves it either way.
 KvDistance beyond(const KvDistance& distance, const KvDistance& noise);
 
-// What a format has to keep on a model, beyond the noise floor.
+// What a format has to keep on a model: of what `beyond` leaves.
 struct KvGate {
   double delta_ppl = 0.003;
   double mean_kl = 0.003;
@@ -77,6 +77,9 @@ struct FoundKvProbe {
   KvProbeOrigin origin;
 };
 std::optional<FoundKvProbe> find_probe(const KvProbeSources& sources, const Hash128& key);
+
+// What "auto" is by a probe: its table, or bf16 where that fails the gate.
+std::string auto_format(const KvProbe& probe);
 
 // Makes config.kv_format what is probed: "auto" becomes the table, if there is one and it passes the gate; a format that failed is warned
 // about. Without a probe nothing changes.

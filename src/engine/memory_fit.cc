@@ -32,6 +32,7 @@ constexpr uint64_t kLogitsShare = 32;   // of a limit, at most; staging and cata
 constexpr uint64_t kPartShare = 32;
 constexpr uint64_t kMostFixedBytes = 64 * kMiB, kMostEntryBytes = 400;
 constexpr int kLeastLogits = 4;                          // rows of one step
+constexpr int kUsualLogits = 33;                         // however much of the most overhead activations take
 constexpr int kMinContextTokens = 2 * kv::kBlockTokens;  // a budget that leaves less serves nobody
 constexpr int kSmallerSteps[] = {128, 64, 32};
 
@@ -179,8 +180,9 @@ class Fitter {
     const uint64_t sessions = limit_ && has_prefixes(config_) ? session_table_bytes(limit) : 0;
     rest.traffic_bytes = traffic_of(way, context_tokens, limit);
     const uint64_t most = most_overhead_bytes(model_.config);
-    const uint64_t logits_room = std::min(limit / kLogitsShare, most - std::min(most, rest.overhead_bytes + sessions));
     const uint64_t row_bytes = workspace(1) - workspace(0);
+    const uint64_t left = most - std::min(most, rest.overhead_bytes + sessions);
+    const uint64_t logits_room = std::min(limit / kLogitsShare, std::max(left, kUsualLogits * row_bytes));
     const auto n_logits = static_cast<int>(
         std::clamp<uint64_t>(logits_room / row_bytes, kLeastLogits, static_cast<uint64_t>(n_rows) + 1));
     schedule.max_logits = n_logits;

@@ -82,7 +82,8 @@ Result<MemoryFit> fit_memory(const FitModel& model, const EngineConfig& config, 
 MemoryFit fit_beside(const MemoryFit& loaded, std::span<const models::AttentionGroup> groups,
                      const EngineConfig& config);
 
-// What overhead and burst may be together with default options: a step's logits are cut to it.
+// What overhead and burst may be together with default options: a step's logits are cut to it, but not below 33 rows. The activations of
+// models above some 0.5 billion parameters take more themselves.
 uint64_t most_overhead_bytes(const weights::ModelConfig& config);
 
 }  // namespace pagoda::engine

@@ -58,6 +58,19 @@ TEST(MemoryFitTest, WithoutALimitNothingIsCut) {
   EXPECT_LE(fit.overhead_bytes + fit.burst_bytes, most_overhead_bytes(model.config) + fit.kv_bytes / 200);
 }
 
+// Its activations alone are above the most overhead of a small model: that is no reason to compute three sequences at once.
+TEST(MemoryFitTest, AWideModelStillComputesManySequencesAtOnce) {
+  FitModel model = small_model();
+  model.config.embed_dim = 4096;
+  model.config.ffn_dim = 11008;
+  model.config.n_heads = 32;
+  model.config.head_dim = 128;
+  const MemoryFit fit = *fit_memory(model, two_threads(), std::nullopt, kFree);
+  EXPECT_GT(fit.overhead_bytes, most_overhead_bytes(model.config));
+  EXPECT_EQ(fit.schedule.max_running, 32);
+  EXPECT_EQ(fit_in(8192 * kMiB, model).schedule.max_running, 32);
+}
+
 TEST(MemoryFitTest, TheWholeContextOfASmallModelFitsIn256MiB) {
   const MemoryFit fit = fit_in(256 * kMiB, small_model());
   EXPECT_TRUE(fit.is_enough);

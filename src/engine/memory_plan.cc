@@ -29,12 +29,13 @@ uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tok
 }
 
 uint64_t shared_budget_bytes(std::span<const models::AttentionGroup> groups, uint64_t n_sequences, int n_tokens,
-                             int chunk_tokens, uint64_t extent_bytes) {
+                             int chunk_tokens, uint64_t extent_bytes, int rest_tokens) {
   uint64_t n_extents = 0;
   for (const models::AttentionGroup& group : groups) {
     const uint64_t slots = extent_bytes / group.layout.block_bytes;
-    const uint64_t n_blocks =
-        (n_sequences - 1) * blocks_held(group, n_tokens, 0) + blocks_held(group, n_tokens, chunk_tokens);
+    uint64_t n_blocks = blocks_held(group, rest_tokens, n_sequences == 0 ? chunk_tokens : 0);
+    if (n_sequences > 0)
+      n_blocks += (n_sequences - 1) * blocks_held(group, n_tokens, 0) + blocks_held(group, n_tokens, chunk_tokens);
     n_extents += (n_blocks + slots - 1) / slots;
   }
   return n_extents * extent_bytes;

@@ -17,9 +17,9 @@ size_t extent_bytes_of(std::span<const models::AttentionGroup> groups);
 uint64_t context_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens);
 
 // The smallest budget that holds n_sequences of n_tokens each, one of which is being prefilled by chunks while the others hold no more than
-// their windows: each group's blocks lie in extents of their own.
+// their windows: each group's blocks lie in extents of their own. Beside them one of rest_tokens, which is the one prefilled if it is alone.
 uint64_t shared_budget_bytes(std::span<const models::AttentionGroup> groups, uint64_t n_sequences, int n_tokens,
-                             int chunk_tokens, uint64_t extent_bytes);
+                             int chunk_tokens, uint64_t extent_bytes, int rest_tokens = 0);
 
 // The same for one sequence.
 uint64_t least_budget_bytes(std::span<const models::AttentionGroup> groups, int n_tokens, int chunk_tokens,

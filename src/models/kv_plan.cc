@@ -56,6 +56,12 @@ Result<std::vector<kv::LayerFormat>> parse_table(std::string_view table, size_t 
   return formats;
 }
 
+std::string note_of(std::string_view format, std::span<const AttentionGroup> groups) {
+  const std::string stored = format_table(groups);
+  if (stored.substr(0, stored.find('*')) == format && stored.find(',') == std::string::npos) return "";
+  return format == "auto" ? stored : "as " + stored;
+}
+
 }  // namespace
 
 std::vector<std::string> format_names() {
@@ -131,6 +137,13 @@ std::vector<AttentionGroup> group_layers(const weights::ModelConfig& config, std
     groups.push_back(std::move(*group));
   }
   return groups;
+}
+
+KvFootprint footprint(std::string_view format, std::span<const AttentionGroup> groups) {
+  KvFootprint out{.format = std::string(format), .note = note_of(format, groups)};
+  for (const AttentionGroup& group : groups)
+    (group.window == 0 ? out.bytes_per_token : out.window_bytes_per_token) += group.layout.bytes_per_token();
+  return out;
 }
 
 Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config,

@@ -35,7 +35,16 @@ std::vector<uint8_t> k_bias_layers(const weights::Gguf& gguf, const weights::Mod
 // One group of global layers and, for models with a sliding window, one of local layers; layer i stores formats[i].
 std::vector<AttentionGroup> group_layers(const weights::ModelConfig& config, std::span<const kv::LayerFormat> formats);
 
-// The first three for a file.
+// What a token takes of such groups, and what they store.
+struct KvFootprint {
+  std::string format;  // as asked for
+  std::string note;    // what is stored otherwise than that says: "as k16v4", and a table for "auto"; empty: nothing
+  uint64_t bytes_per_token = 0;         // of the layers that see everything: grows with the context
+  uint64_t window_bytes_per_token = 0;  // of the sliding-window layers: for the window only
+};
+KvFootprint footprint(std::string_view format, std::span<const AttentionGroup> groups);
+
+// layer_formats, k_bias_layers and group_layers for a file.
 Result<std::vector<AttentionGroup>> plan_groups(const weights::Gguf& gguf, const weights::ModelConfig& config,
                                                 std::string_view format);
 

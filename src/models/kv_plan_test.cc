@@ -57,6 +57,30 @@ TEST(KvPlan, TablesOfGroupsAreByLayer) {
   EXPECT_EQ(format_table(group_layers(config, formats)), "k16v8,q8*2,k16v8");
 }
 
+// With a K bias the flags k8v4 and q4 give k16v4, and auto gives what is left of q8: what a token takes is of that.
+TEST(KvPlan, FootprintsAreOfWhatIsStored) {
+  weights::ModelConfig config;
+  config.n_layers = 4;
+  config.n_kv_heads = 2;
+  config.head_dim = 64;
+  const auto told = [&](std::string_view format, uint8_t k_bias) {
+    return footprint(format, group_layers(config, *layer_formats(format, std::vector<uint8_t>(4, k_bias))));
+  };
+  EXPECT_EQ(told("k8v4", 0).bytes_per_token, 4u * 2 * (66 + 34));
+  EXPECT_EQ(told("k8v4", 0).note, "");
+  EXPECT_EQ(told("q4", 0).bytes_per_token, 4u * 2 * (34 + 34));
+  for (const char* format : {"k8v4", "q4"}) {
+    EXPECT_EQ(told(format, 1).bytes_per_token, 4u * 2 * (128 + 34)) << format;
+    EXPECT_EQ(told(format, 1).note, "as k16v4") << format;
+  }
+  EXPECT_EQ(told("auto", 1).bytes_per_token, told("k16v8", 1).bytes_per_token);
+  EXPECT_EQ(told("auto", 1).note, "k16v8");
+  config.sliding_window = 64;
+  config.local_layers = {1, 1, 1, 0};
+  EXPECT_EQ(told("q8", 0).bytes_per_token, 1u * 2 * (66 + 66));
+  EXPECT_EQ(told("q8", 0).window_bytes_per_token, 3u * 2 * (66 + 66));
+}
+
 // A name that spares biased layers is no name for a table that does not.
 TEST(KvPlan, TablesReadAsTheyWereWritten) {
   const std::vector<LayerFormat> q4(2, LayerFormat{KvType::kInt4, KvType::kInt4});

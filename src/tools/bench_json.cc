@@ -100,13 +100,25 @@ Result<BenchLine> line_of(const api::Json& object) {
   TRY_ASSIGN(line.limit, fields.number("limit", 0, 0, kMost));
   TRY_ASSIGN(line.limit_gb_per_s, fields.number("limit_gb_per_s", 0, 0, kMost));
   TRY_ASSIGN(line.runs_agree, fields.boolean("runs_agree", true));
+  TRY_ASSIGN(const std::optional<int64_t> preemptions, fields.integer("preemptions", 0, INT32_MAX));
+  TRY_ASSIGN(const std::optional<int64_t> cached, fields.integer("cached_tokens", 0, INT32_MAX));
   TRY_ASSIGN(const std::optional<std::string> bound, fields.string("bound"));
   TRY_ASSIGN(const std::optional<std::string> hash, fields.string("hash"));
   TRY_ASSIGN(const std::optional<std::string> hash_of, fields.string("hash_of"));
   line.bound = bound == "operations" ? Bound::kOperations : Bound::kBandwidth;
+  line.preemptions = static_cast<int>(preemptions.value_or(0));
+  line.cached_tokens = static_cast<int>(cached.value_or(0));
   line.hash = hash.value_or("");
   line.hash_of = hash_of.value_or("");
   return line;
+}
+
+Result<LeftOut> left_out_of(const api::Json& object) {
+  if (!object.is_object()) return api::invalid_field("left_out", "a list of objects is needed");
+  const api::Fields fields(object, "left_out.");
+  TRY_ASSIGN(const std::optional<std::string> work, fields.string("work"));
+  TRY_ASSIGN(const std::optional<std::string> why, fields.string("why"));
+  return LeftOut{work.value_or(""), why.value_or("")};
 }
 
 Result<AccuracyLine> accuracy_of(const api::Json& object) {
@@ -140,6 +152,13 @@ Result<BenchResult> result_of(const api::Json& object) {
     TRY_ASSIGN(BenchLine line, line_of(item));
     result.lines.push_back(std::move(line));
   }
+  TRY_ASSIGN(const api::Json* left_out, fields.list("left_out"));
+  for (const api::Json& item : left_out != nullptr ? *left_out : api::Json::array()) {
+    TRY_ASSIGN(LeftOut left, left_out_of(item));
+    result.left_out.push_back(std::move(left));
+  }
+  TRY_ASSIGN(const std::optional<int64_t> accuracy_tokens, fields.integer("accuracy_tokens", 0, INT32_MAX));
+  result.accuracy_tokens = static_cast<int>(accuracy_tokens.value_or(0));
   TRY_ASSIGN(const api::Json* accuracy, fields.list("accuracy"));
   for (const api::Json& item : accuracy != nullptr ? *accuracy : api::Json::array()) {
     TRY_ASSIGN(AccuracyLine line, accuracy_of(item));

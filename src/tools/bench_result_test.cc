@@ -60,6 +60,26 @@ TEST(BenchResult, JsonReadsBack) {
   EXPECT_TRUE(differing_settings(result.setup, read->setup).empty());
 }
 
+// A stored result is printed as the one that was measured.
+TEST(BenchResult, EverythingThatIsPrintedReadsBack) {
+  BenchResult result;
+  result.lines = {line_of("decode", {10.5, 11.25})};
+  result.lines[0].preemptions = 3;
+  result.lines[0].cached_tokens = 64;
+  result.left_out = {{"decode7k", "too long"}};
+  result.accuracy_tokens = 128;
+  result.accuracy = {{.arithmetic = "f32", .nll = 3.25, .logits_hash = "cd"}};
+  const auto read = parse_bench_result(to_json(result), "file");
+  ASSERT_TRUE(read) << read.error().to_string();
+  EXPECT_EQ(read->accuracy_tokens, 128);
+  EXPECT_EQ(read->lines[0].preemptions, 3);
+  EXPECT_EQ(read->lines[0].cached_tokens, 64);
+  ASSERT_EQ(read->left_out.size(), 1U);
+  EXPECT_EQ(read->left_out[0].work, "decode7k");
+  EXPECT_EQ(read->left_out[0].why, "too long");
+  EXPECT_EQ(to_json(*read), to_json(result));
+}
+
 TEST(BenchResult, WhatIsNoResultIsRefused) {
   for (const char* json :
        {"", "[]", "{}", "{\"schema\":1}", "{\"schema\":2,\"results\":[]}", "{\"schema\":1,\"results\":[1]}",

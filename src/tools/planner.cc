@@ -17,13 +17,6 @@ constexpr size_t kTokenTextBytes = 8;  // of a public shape's vocabulary, on ave
 // Pagoda stores 16 bits as bf16: the same bytes.
 std::string_view stored_name(std::string_view format) { return format == "f16" ? "bf16" : format; }
 
-// What is stored otherwise than the name says.
-std::string note_of(std::string_view format, std::span<const AttentionGroup> groups) {
-  const std::string stored = models::format_table(groups);
-  if (stored.substr(0, stored.find('*')) == format && stored.find(',') == std::string::npos) return "";
-  return format == "auto" ? stored : "as " + stored;
-}
-
 // The largest n in [0, most] for which holds(n); holds(0) is taken for granted, and holds is true below and false above one point.
 template <typename N, typename Holds>
 N largest(N most, Holds&& holds) {
@@ -38,25 +31,20 @@ N largest(N most, Holds&& holds) {
   return low;
 }
 
-uint64_t bytes_per_token(std::span<const AttentionGroup> groups, auto&& counts) {
-  uint64_t bytes = 0;
-  for (const AttentionGroup& group : groups) bytes += counts(group) ? group.layout.bytes_per_token() : 0;
-  return bytes;
-}
-
 FormatPlan format_plan(const Plan& plan, std::string_view name, std::vector<AttentionGroup> groups) {
   const int n_tokens = plan.request.context_tokens;
+  models::KvFootprint footprint = models::footprint(name, groups);
   FormatPlan out;
   out.name = name;
-  out.note = note_of(name, groups);
-  out.bytes_per_token = bytes_per_token(groups, [](const AttentionGroup& g) { return g.window == 0; });
-  out.window_bytes_per_token = bytes_per_token(groups, [](const AttentionGroup& g) { return g.window != 0; });
+  out.note = std::move(footprint.note);
+  out.bytes_per_token = footprint.bytes_per_token;
+  out.window_bytes_per_token = footprint.window_bytes_per_token;
   out.sequence_bytes = engine::context_bytes(groups, n_tokens, 0);
   out.prefill_bytes = engine::context_bytes(groups, n_tokens, plan.request.chunk_tokens);
-  out.memory_tokens = tokens_in(groups, plan.room_bytes, n_tokens);
   if (plan.request.disk_bytes) out.disk_tokens = tokens_in(groups, *plan.request.disk_bytes, n_tokens);
   const KvRoom room{std::move(groups), plan.room_bytes, plan.request.chunk_tokens};
   out.sequences = room.largest_count(n_tokens);
+  out.memory_tokens = room.tokens(n_tokens);
   return out;
 }
 
@@ -232,6 +220,15 @@ int KvRoom::largest_context(uint64_t n_sequences) const {
 uint64_t KvRoom::largest_count(int n_tokens) const {
   const uint64_t each = std::max<uint64_t>(1, engine::context_bytes(groups, n_tokens, 0));
   return largest(bytes / each, [&](uint64_t n) { return holds(n, n_tokens); });
+}
+
+uint64_t KvRoom::tokens(int n_tokens) const {
+  const uint64_t whole = largest_count(n_tokens);
+  const int rest = largest(n_tokens, [&](int n) {
+    return engine::shared_budget_bytes(groups, whole, n_tokens, chunk_tokens, engine::extent_bytes_of(groups), n) <=
+           bytes;
+  });
+  return whole * static_cast<uint64_t>(n_tokens) + static_cast<uint64_t>(rest);
 }
 
 uint64_t tokens_in(std::span<const AttentionGroup> groups, uint64_t bytes, int n_tokens) {

@@ -58,9 +58,10 @@ struct KvRoom {
   bool holds(uint64_t n_sequences, int n_tokens) const;  // as a pool with extents holds them
   int largest_context(uint64_t n_sequences) const;       // 0: not even a token
   uint64_t largest_count(int n_tokens) const;            // sequences of n_tokens
+  uint64_t tokens(int n_tokens) const;  // of sequences of n_tokens, the last one as long as the rest allows
 };
 
-// Tokens that `bytes` hold as sequences of n_tokens each, the last one as long as the rest allows.
+// The same of a disk, which has no extents: of `bytes`, to the byte.
 uint64_t tokens_in(std::span<const models::AttentionGroup> groups, uint64_t bytes, int n_tokens);
 
 // ---- the plan --------------------------------------------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ struct FormatPlan {
   uint64_t sequence_bytes = 0;          // of one at context_tokens
   uint64_t prefill_bytes = 0;           // of one while it is prefilled
   uint64_t sequences = 0;               // of context_tokens, that memory holds
-  uint64_t memory_tokens = 0;
+  uint64_t memory_tokens = 0;           // of these and a shorter one
   std::optional<uint64_t> disk_tokens;
 };
 
@@ -127,7 +128,7 @@ struct Plan {
   PlanRequest request;
   uint64_t weight_bytes = 0;
   engine::MemoryFit fit;            // what `pagoda serve` would choose
-  uint64_t overhead_bytes = 0;      // of the fit, with what many requests at once take
+  uint64_t overhead_bytes = 0;      // the fit's resident overhead, burst and, within a limit, traffic
   uint64_t room_bytes = 0;          // for K and V
   uint64_t short_bytes = 0;         // what memory lacks of the smallest that would do; then there is no room
   std::vector<FormatPlan> formats;  // f16, bf16, k16v8, q8, k16v4, k8v4, q4, and auto last

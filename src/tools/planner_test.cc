@@ -143,6 +143,26 @@ TEST(Planner, APoolHoldsWhatThePlanSays) {
   for (const kv::BlockId block : blocks) pool.unref(block);
 }
 
+// Rounded to extents like what fits: `tokens` is what one sequence may have where nothing has a window, and never a whole sequence more.
+TEST(Planner, TokensAgreeWithSequencesAndUsers) {
+  for (const char* slug : {"llama-2-7b", "llama-3-8b", "smollm2-135m", "gemma-3-12b", "mistral-7b-v0.1"}) {
+    for (const std::string_view format : {"bf16", "k16v8", "q8", "q4"}) {
+      for (const uint64_t bytes : {uint64_t{0}, kGiB / 100, 3 * kGiB, 11 * kGiB}) {
+        const KvRoom room{*groups_of(shape(slug), format), bytes, 512};
+        const uint64_t tokens = room.tokens(2048);
+        EXPECT_EQ(tokens / 2048, room.largest_count(2048)) << slug << " " << format << " " << bytes;
+        if (room.groups.size() > 1 || room.groups[0].window > 0) continue;
+        EXPECT_EQ(tokens, static_cast<uint64_t>(room.largest_context(1))) << slug << " " << format << " " << bytes;
+        EXPECT_LE(8 * static_cast<uint64_t>(room.largest_context(8)), tokens);
+      }
+    }
+  }
+  const Plan plan = plan_of("llama-3-8b", {.context_tokens = 2048, .memory_bytes = 16 * kGiB, .users = 8});
+  const FormatPlan& q8 = format_of(plan, "q8");
+  EXPECT_EQ(q8.memory_tokens / 2048, q8.sequences);
+  EXPECT_GE(q8.memory_tokens, 8 * static_cast<uint64_t>(plan.users[0].memory_tokens));
+}
+
 TEST(Planner, TokensOfATier) {
   const auto groups = *groups_of(shape("llama-2-7b"), "f16");
   EXPECT_EQ(tokens_in(groups, 0, 2048), 0u);

@@ -46,26 +46,10 @@ void describe_config(const Gguf& gguf, ModelReport* report) {
     report->unsupported.push_back({"model", config.error().to_string()});
     return;
   }
-  report->kv = kv_footprints(*config);
   report->config = std::move(*config);
 }
 
 }  // namespace
-
-std::vector<KvFootprint> kv_footprints(const ModelConfig& config) {
-  const int64_t window_layers = config.n_local_layers();
-  const int64_t full_layers = config.n_layers - window_layers;
-  const int64_t bf16 = int64_t{2} * config.head_dim;  // K or V of one head, one token
-  const int64_t int8 = int64_t{config.head_dim} + 2;  // with its f16 scale
-  const int64_t k4 = config.head_dim / 2 + 2;
-  const int64_t v4 = (config.head_dim + 31) / 32 * 16 + 2;  // dims in pairs of sixteen
-  const auto footprint = [&](std::string_view format, int64_t k, int64_t v) {
-    const int64_t layer_bytes = config.n_kv_heads * (k + v);
-    return KvFootprint{format, full_layers * layer_bytes, window_layers * layer_bytes};
-  };
-  return {footprint("q8", int8, int8),  footprint("k16v8", bf16, int8), footprint("bf16", bf16, bf16),
-          footprint("k16v4", bf16, v4), footprint("k8v4", int8, v4),    footprint("q4", k4, v4)};
-}
 
 ModelReport describe(const Gguf& gguf) {
   ModelReport report;

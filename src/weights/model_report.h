@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "weights/gguf.h"
@@ -17,13 +16,6 @@ struct TensorTypeBytes {
   std::string type;  // "Q4_K", or "type 99"
   int64_t n_tensors = 0;
   int64_t bytes = 0;
-};
-
-// KV cache bytes of one sequence, all layers in one format.
-struct KvFootprint {
-  std::string_view format;             // "q8", "k16v8" (K bf16, V int8), "bf16"
-  int64_t bytes_per_token = 0;         // of the layers that see everything: grows with the context
-  int64_t window_bytes_per_token = 0;  // of the sliding-window layers: for the last sliding_window tokens only
 };
 
 struct Unsupported {
@@ -48,14 +40,10 @@ struct ModelReport {
   int64_t parameters = 0;                     // elements of all tensors but rope_freqs
   std::vector<TensorTypeBytes> types;         // most bytes first
   std::optional<ModelConfig> config;          // empty: not a model Pagoda runs (see unsupported), or vocabulary only
-  std::vector<KvFootprint> kv;                // empty without config
   std::optional<TokenizerSummary> tokenizer;  // empty without a vocabulary
   std::vector<Unsupported> unsupported;
 };
 
 ModelReport describe(const Gguf& gguf);
-
-// K and V of all layers, per format.
-std::vector<KvFootprint> kv_footprints(const ModelConfig& config);
 
 }  // namespace pagoda::weights

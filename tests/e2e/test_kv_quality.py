@@ -30,7 +30,12 @@ def test_compare_kv(pagoda, qwen, ids):
     assert all(f["tokens"] == 510 and f["decode_tokens_per_s"] > 0 for f in report["formats"])
     assert report["chunks_change_bits"] is False
     assert report["noise"]["mean_kl"] > 0 and report["yardstick"]["arithmetic"] == "f32"
+    for row in ("noise", "yardstick"):  # no format to choose
+        assert report[row]["passes"] is None and report[row]["decode_tokens_per_s"] is None
+    assert all(isinstance(f["passes"], bool) for f in report["formats"])
     table = stdout_of(pagoda.run(*command))
+    assert "gate    PPL at most 0.3 % up; beyond the noise, mean KL" in table
+    assert "510 predicted tokens are too few for a verdict" in table
     for word in ("change of PPL", "99.9 % KL", "same top token", "noise", "in f32", "gives the same bits"):
         assert word in table
 

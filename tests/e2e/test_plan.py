@@ -90,6 +90,22 @@ def test_memory_covers_weights_and_overhead(plan):
     assert plan("llama-2-7b", "--memory", "64G", "--weights", "f16")["weight_bytes"] > 2 * 6_738_000_000
 
 
+def test_traffic_is_no_overhead(pagoda):
+    """What many requests at once and clients take, and only then, stands beside what is resident."""
+    text = stdout_of(pagoda.run("plan", "llama-2-7b", "--memory", "24G", *GIVEN))
+    resident, beside = text[text.index("\nmemory: ") + 1 :].splitlines()[:2]
+    assert re.fullmatch(r"memory: .* of weights \+ [\d.]+ MB of overhead \+ [\d.]+ GB of KV", resident), resident
+    at_once = r"  \+ [\d.]+ MB while \d+ sequences sample at once \+ 1.07 GB of clients' requests and unread answers: at most, as they come"
+    assert re.fullmatch(at_once, beside), beside
+
+
+def test_tokens_agree_with_sequences_and_users(plan):
+    found = plan("llama-3-8b", "--memory", "16G", "--users", 8)
+    q8 = formats(found)["q8"]
+    assert q8["memory_tokens"] // 2048 == q8["memory_sequences"] == found["largest_users"]
+    assert q8["memory_tokens"] >= 8 * found["users"][0]["memory_tokens"]
+
+
 def test_bounds_and_generation(plan):
     found = plan("llama-2-7b", "--kv-format", "f16")
     assert found["rates"]["source"] == "given"
@@ -139,12 +155,19 @@ def test_measured_beside_the_cost_model(pagoda, tiny_models):
 
 
 def test_inspect_and_plan_agree(pagoda, tiny_models, plan):
-    for model in ("tiny-llama", "tiny-gemma3"):
+    """Of every value of --kv-format what it gives: with the K bias of Qwen2.5, k8v4 and q4 are k16v4."""
+    for model in ("tiny-llama", "tiny-qwen2", "tiny-gemma3"):
         inspected = json.loads(stdout_of(pagoda.run("inspect", tiny_models[model], "--json")))
-        planned = formats(plan(tiny_models[model]))
+        planned = formats(plan(tiny_models[model], "-c", inspected["context_length"]))
+        assert set(inspected["kv"]) == set(planned) - {"f16"}
         for name, footprint in inspected["kv"].items():
-            assert planned[name]["bytes_per_token"] == footprint["bytes_per_token"]
-            assert planned[name]["window_bytes_per_token"] == footprint["window_bytes_per_token"]
+            for figure in ("note", "bytes_per_token", "window_bytes_per_token"):
+                assert planned[name][figure] == footprint[figure], (model, name)
+            assert planned[name]["sequence_bytes"] == footprint["bytes_per_context"], (model, name)
+        if model == "tiny-qwen2":
+            assert inspected["kv"]["q4"] == inspected["kv"]["k8v4"] == {**inspected["kv"]["k16v4"], "note": "as k16v4"}
+        text = stdout_of(pagoda.run("inspect", tiny_models[model]))
+        assert re.search(r"^KV cache +auto +\d+ B per token", text, re.MULTILINE) and " k8v16 " in text
 
 
 # ---- wrong usage -----------------------------------------------------------------------------------------------------
