@@ -181,7 +181,8 @@ const std::vector<OptionSpec>& option_table() {
        "Folder where cached prefixes are kept as well, so that they outlive their memory and this process",
        value(&Options::kv_disk, "DIR")},
       {"--kv-disk-size", kServes | kRuns,
-       "The most that the folder's files may take: a size as 20G, or auto: a quarter of what is free, at most 64G",
+       "The most that the folder's files may take: a size as 20G, or auto: a quarter of what is free, at most 64G "
+       "(default auto)",
        value(&Options::kv_disk_size, "BYTES|auto")},
       {"--kv-disk-write-rate", kServes | kRuns,
        "Bytes written to the folder per second, at most, as 100M: for disks that wear out or that others need "
@@ -499,6 +500,42 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   config.served_name = options.alias;
   config.kv_format = options.kv_format;
   config.kv_reuse = options.kv_cache == "on" ? engine::KvReuse::kOn : engine::KvReuse::kOff;
+// An option of a tier that is not there would be silently without effect.
+Status check_tiers(const Options& options) {
+  const char* option = nullptr;
+  const char* needed = "--kv-disk DIR";
+  if (options.kv_disk.empty()) {
+    if (!options.kv_disk_size.empty()) option = "--kv-disk-size";
+    if (!options.kv_disk_write_rate.empty()) option = "--kv-disk-write-rate";
+  }
+  if (options.kv_redis.empty() && options.kv_redis_ttl_seconds > 0) {
+    option = "--kv-redis-ttl";
+    needed = "--kv-redis URL";
+  }
+  if (option == nullptr) return {};
+  return fail(Error{ErrorCode::kInvalidArgument, fmt::format("this needs {}", needed), option});
+}
+
+Result<engine::TierConfig> tiers_of(const Options& options) {
+  const bool is_plan = options.command == Command::kPlan;  // of a disk that need not be here
+  if (!is_plan) TRY(check_tiers(options));
+  engine::TierConfig tiers;
+  tiers.disk_dir = options.kv_disk;
+  if (!options.kv_disk_size.empty() && (is_plan || options.kv_disk_size != "auto")) {
+    TRY_ASSIGN(tiers.disk_bytes, named("--kv-disk-size", parse_bytes(options.kv_disk_size)));
+    if (tiers.disk_bytes == 0) {
+      return fail(Error{ErrorCode::kInvalidArgument, "a disk tier of 0 bytes holds nothing", "--kv-disk-size"});
+    }
+  }
+  if (!options.kv_disk_write_rate.empty()) {
+    TRY_ASSIGN(tiers.disk_write_bytes_per_s, named("--kv-disk-write-rate", parse_bytes(options.kv_disk_write_rate)));
+  }
+  tiers.redis_url = options.kv_redis;
+  tiers.redis_ttl_seconds = options.kv_redis_ttl_seconds;
+  tiers.secret = options.kv_secret;
+  return tiers;
+}
+
   config.prefix_cache = options.prefix_cache == "on" ? engine::PrefixCache::kOn : engine::PrefixCache::kOff;
   config.context_policy.kind = *engine::parse_context_policy(options.context_policy);
   config.explain = options.explain == "on" ? engine::Explain::kOn : engine::Explain::kOff;
@@ -509,20 +546,7 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   if (options.kv_memory != "auto") {
     TRY_ASSIGN(config.kv_memory_bytes, named("--kv-memory", parse_bytes(options.kv_memory)));
   }
-  config.tiers.disk_dir = options.kv_disk;
-  if (options.kv_disk_size != "auto") {
-    TRY_ASSIGN(config.tiers.disk_bytes, named("--kv-disk-size", parse_bytes(options.kv_disk_size)));
-    if (config.tiers.disk_bytes == 0) {
-      return fail(Error{ErrorCode::kInvalidArgument, "a disk tier of 0 bytes holds nothing", "--kv-disk-size"});
-    }
-  }
-  if (!options.kv_disk_write_rate.empty()) {
-    TRY_ASSIGN(config.tiers.disk_write_bytes_per_s,
-               named("--kv-disk-write-rate", parse_bytes(options.kv_disk_write_rate)));
-  }
-  config.tiers.redis_url = options.kv_redis;
-  config.tiers.redis_ttl_seconds = options.kv_redis_ttl_seconds;
-  config.tiers.secret = options.kv_secret;
+  TRY_ASSIGN(config.tiers, tiers_of(options));
   config.sessions = {.ttl_us = int64_t{options.session_ttl_seconds} * 1'000'000,
                      .most_sessions = static_cast<size_t>(options.max_sessions)};
   config.n_threads = options.threads;
