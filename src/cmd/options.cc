@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <limits>
 
 #include "base/named.h"
 #include "cmd/model_path.h"
@@ -97,6 +98,13 @@ auto choice(std::string Options::* field, std::vector<std::string> choices) {
 auto number(int Options::* field, int low, int high) {
   return [=](CLI::App& app, Options& options, const char* names, const char* help) {
     return app.add_option(names, options.*field, help)->check(CLI::Range(low, high))->option_text("N");
+  };
+}
+template <typename Whole, typename T>  // any Whole
+auto whole(T Options::* field, const char* type) {
+  return [=](CLI::App& app, Options& options, const char* names, const char* help) {
+    return value(field, type)(app, options, names, help)
+        ->check(CLI::Range(Whole{0}, std::numeric_limits<Whole>::max()));
   };
 }
 auto real(float Options::* field, float low, float high) {
@@ -219,7 +227,8 @@ const std::vector<OptionSpec>& option_table() {
       {"--chat-template", kServes | kRuns, "Jinja file to use instead of the model's own chat template",
        value(&Options::chat_template, "FILE")},
       {"--host", kServes, "Address to listen on", value(&Options::host, "ADDRESS")},
-      {"--port", kServes, "Port to listen on; 0: any free one, which is printed", value(&Options::port, "PORT")},
+      {"--port", kServes, "Port to listen on; 0: any free one, which is printed",
+       whole<uint16_t>(&Options::port, "PORT")},
       {"--alias", kServes, "Name to serve the model under (default: the file's name)", value(&Options::alias, "NAME")},
       {"--strict-model", kServes, "Refuse requests that name another model", flag(&Options::strict_model)},
       {"--cors-origin", kServes, "Allow browsers from this origin, or *", value(&Options::cors_origin, "ORIGIN")},
@@ -238,7 +247,7 @@ const std::vector<OptionSpec>& option_table() {
        real(&Options::top_p, 0, 1)},
       {"--min-p", kRuns, "Sample among tokens at least this likely, relative to the likeliest (default 0)",
        real(&Options::min_p, 0, 1)},
-      {"--seed", kRuns, "Seed of the sampling (default: a new one each time)", value(&Options::seed, "N")},
+      {"--seed", kRuns, "Seed of the sampling (default: a new one each time)", whole<uint64_t>(&Options::seed, "N")},
       {"--raw", kRuns, "Continue PROMPT as it stands, without the chat template", flag(&Options::raw)},
       {"--file", kTokenizes, "Tokenize this file's bytes", value(&Options::file, "FILE")},
       {"--bos", kTokenizes, "Begin-of-text token (auto: as the model says)",
@@ -333,6 +342,25 @@ void add_options(CLI::App& app, const CommandSpec& command, Options& options) {
   for (CLI::Option* option : app.get_options()) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+// With the default where the help text does not name it.
+std::string meaning_of(const CLI::Option& option) {
+  const std::string fallback = option.get_default_str();
+  return option.get_description() + (fallback.empty() ? "" : fmt::format(" (default {})", fallback));
+}
+
+// Defaults are shown behind the descriptions: an option's text stands where CLI11 would put them.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override { return meaning_of(*option); }
+};
+
+// One line, as all errors are.
+std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  const std::vector<CLI::App*> commands = app->get_subcommands();
+  return fmt::format("pagoda: {}; see pagoda{} --help\n", error.what(),
+                     commands.empty() ? "" : " " + commands.front()->get_name());
+}
+
 struct Parser {
   CLI::App app{"Pagoda: LLM inference on CPUs, with a KV cache one can watch and trust.", "pagoda"};
   std::array<CLI::App*, kCommands.size()> commands{};
@@ -343,7 +371,9 @@ struct Parser {
     app.footer(
         "pagoda COMMAND --help lists a command's options. MODEL is a GGUF file or a name, as smollm2; see "
         "models/recipes.toml.");
+    app.formatter(std::make_shared<HelpFormatter>());
     app.get_formatter()->column_width(34);
+    app.failure_message(usage_error);
     for (size_t i = 0; i < kCommands.size(); ++i) {
       commands[i] = app.add_subcommand(kCommands[i].name, kCommands[i].help);
       commands[i]->footer(std::string("Example: ") + kCommands[i].example);
@@ -392,10 +422,8 @@ std::string options_markdown() {
                        kCommands[i].name, kCommands[i].help, kCommands[i].example);
     for (const CLI::Option* option : parser.commands[i]->get_options()) {
       if (option->get_name(false, true) == "-h,--help") continue;
-      const std::string fallback = option->get_default_str();
-      out +=
-          fmt::format("| `{}` | {} | {}{} |\n", option->get_name(true, true), cell(option->get_option_text()),
-                      cell(option->get_description()), fallback.empty() ? "" : fmt::format(" (default {})", fallback));
+      out += fmt::format("| `{}` | {} | {} |\n", option->get_name(true, true), cell(option->get_option_text()),
+                         cell(meaning_of(*option)));
     }
   }
   return out;
@@ -472,34 +500,6 @@ Result<kernels::Isa> isa_of(const std::string& name) {
   return fail(Error{ErrorCode::kUnsupported, fmt::format("this CPU lacks {}; it has {}", name, names), "--isa"});
 }
 
-}  // namespace
-
-Result<engine::EngineConfig> engine_config(const Options& options) {
-  TRY_ASSIGN(std::filesystem::path path, find_model(options.model));
-  TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
-  config.model_path = std::move(path);
-  config.probes = probe_sources();
-  return config;
-}
-
-Result<engine::EngineConfig> probed_config(const Options& options) {
-  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
-  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
-  engine::apply_probe(config.probes, gguf, config);
-  config.probes = {};
-  return config;
-}
-
-Result<engine::EngineConfig> compute_config(const Options& options) {
-  engine::EngineConfig config;
-  TRY_ASSIGN(config.isa, isa_of(options.isa));
-  TRY_ASSIGN(config.arithmetic, named("--arithmetic", kernels::parse_arithmetic(options.arithmetic, config.isa)));
-  if (!options.chat_template.empty()) {
-    TRY_ASSIGN(config.chat_template, named("--chat-template", read_text(options.chat_template)));
-  }
-  config.served_name = options.alias;
-  config.kv_format = options.kv_format;
-  config.kv_reuse = options.kv_cache == "on" ? engine::KvReuse::kOn : engine::KvReuse::kOff;
 // An option of a tier that is not there would be silently without effect.
 Status check_tiers(const Options& options) {
   const char* option = nullptr;
@@ -536,6 +536,34 @@ Result<engine::TierConfig> tiers_of(const Options& options) {
   return tiers;
 }
 
+}  // namespace
+
+Result<engine::EngineConfig> engine_config(const Options& options) {
+  TRY_ASSIGN(std::filesystem::path path, find_model(options.model));
+  TRY_ASSIGN(engine::EngineConfig config, compute_config(options));
+  config.model_path = std::move(path);
+  config.probes = probe_sources();
+  return config;
+}
+
+Result<engine::EngineConfig> probed_config(const Options& options) {
+  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
+  TRY_ASSIGN(const weights::Gguf gguf, weights::Gguf::open(config.model_path));
+  engine::apply_probe(config.probes, gguf, config);
+  config.probes = {};
+  return config;
+}
+
+Result<engine::EngineConfig> compute_config(const Options& options) {
+  engine::EngineConfig config;
+  TRY_ASSIGN(config.isa, isa_of(options.isa));
+  TRY_ASSIGN(config.arithmetic, named("--arithmetic", kernels::parse_arithmetic(options.arithmetic, config.isa)));
+  if (!options.chat_template.empty()) {
+    TRY_ASSIGN(config.chat_template, named("--chat-template", read_text(options.chat_template)));
+  }
+  config.served_name = options.alias;
+  config.kv_format = options.kv_format;
+  config.kv_reuse = options.kv_cache == "on" ? engine::KvReuse::kOn : engine::KvReuse::kOff;
   config.prefix_cache = options.prefix_cache == "on" ? engine::PrefixCache::kOn : engine::PrefixCache::kOff;
   config.context_policy.kind = *engine::parse_context_policy(options.context_policy);
   config.explain = options.explain == "on" ? engine::Explain::kOn : engine::Explain::kOff;
