@@ -178,11 +178,9 @@ std::string report_json(const MachineReport& r) {
 
 Status doctor(const Options& options) {
   if (!options.machine) {
-    if (options.json) return fail(Error{ErrorCode::kInvalidArgument, "say what to examine: --machine", "--json"});
-    std::printf(
-        "pagoda doctor --machine   what this machine offers: cores, memory, bandwidth, arithmetic, clock, and what\n"
-        "                          Pagoda's automatic choices are on it; some seconds\n");
-    return {};
+    return fail(Error{ErrorCode::kInvalidArgument,
+                      "say what to examine: pagoda doctor --machine measures this machine, in some seconds",
+                      "--machine"});
   }
   std::optional<MachineReport> report;
   {

@@ -28,6 +28,7 @@ Result<EvalText> text_of(const Options& options, const engine::EngineConfig& con
     if (in_windows && tokenizer.adds_bos()) out.bos = tokenizer.bos();
     out.tokens = tokenizer.encode(text, {.bos = in_windows ? text::BosMode::kOff : text::BosMode::kAuto});
   }
+  if (out.tokens.empty()) return fail(ErrorCode::kInvalidArgument, "there are no tokens to evaluate in {}", path);
   if (options.max_tokens > 0) out.tokens.resize(std::min(out.tokens.size(), static_cast<size_t>(options.max_tokens)));
   return out;
 }

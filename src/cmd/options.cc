@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <limits>
 
 #include "base/named.h"
 #include "cmd/model_path.h"
@@ -99,6 +100,13 @@ auto number(int Options::* field, int low, int high) {
     return app.add_option(names, options.*field, help)->check(CLI::Range(low, high))->option_text("N");
   };
 }
+template <typename Whole, typename T>  // any Whole
+auto whole(T Options::* field, const char* type) {
+  return [=](CLI::App& app, Options& options, const char* names, const char* help) {
+    return value(field, type)(app, options, names, help)
+        ->check(CLI::Range(Whole{0}, std::numeric_limits<Whole>::max()));
+  };
+}
 auto real(float Options::* field, float low, float high) {
   return [=](CLI::App& app, Options& options, const char* names, const char* help) {
     const auto is_number = [](const std::string& text) {  // a range lets NaN through
@@ -181,7 +189,8 @@ const std::vector<OptionSpec>& option_table() {
        "Folder where cached prefixes are kept as well, so that they outlive their memory and this process",
        value(&Options::kv_disk, "DIR")},
       {"--kv-disk-size", kServes | kRuns,
-       "The most that the folder's files may take: a size as 20G, or auto: a quarter of what is free, at most 64G",
+       "The most that the folder's files may take: a size as 20G, or auto: a quarter of what is free, at most 64G "
+       "(default auto)",
        value(&Options::kv_disk_size, "BYTES|auto")},
       {"--kv-disk-write-rate", kServes | kRuns,
        "Bytes written to the folder per second, at most, as 100M: for disks that wear out or that others need "
@@ -218,7 +227,8 @@ const std::vector<OptionSpec>& option_table() {
       {"--chat-template", kServes | kRuns, "Jinja file to use instead of the model's own chat template",
        value(&Options::chat_template, "FILE")},
       {"--host", kServes, "Address to listen on", value(&Options::host, "ADDRESS")},
-      {"--port", kServes, "Port to listen on; 0: any free one, which is printed", value(&Options::port, "PORT")},
+      {"--port", kServes, "Port to listen on; 0: any free one, which is printed",
+       whole<uint16_t>(&Options::port, "PORT")},
       {"--alias", kServes, "Name to serve the model under (default: the file's name)", value(&Options::alias, "NAME")},
       {"--strict-model", kServes, "Refuse requests that name another model", flag(&Options::strict_model)},
       {"--cors-origin", kServes, "Allow browsers from this origin, or *", value(&Options::cors_origin, "ORIGIN")},
@@ -237,7 +247,7 @@ const std::vector<OptionSpec>& option_table() {
        real(&Options::top_p, 0, 1)},
       {"--min-p", kRuns, "Sample among tokens at least this likely, relative to the likeliest (default 0)",
        real(&Options::min_p, 0, 1)},
-      {"--seed", kRuns, "Seed of the sampling (default: a new one each time)", value(&Options::seed, "N")},
+      {"--seed", kRuns, "Seed of the sampling (default: a new one each time)", whole<uint64_t>(&Options::seed, "N")},
       {"--raw", kRuns, "Continue PROMPT as it stands, without the chat template", flag(&Options::raw)},
       {"--file", kTokenizes, "Tokenize this file's bytes", value(&Options::file, "FILE")},
       {"--bos", kTokenizes, "Begin-of-text token (auto: as the model says)",
@@ -332,6 +342,25 @@ void add_options(CLI::App& app, const CommandSpec& command, Options& options) {
   for (CLI::Option* option : app.get_options()) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+// With the default where the help text does not name it.
+std::string meaning_of(const CLI::Option& option) {
+  const std::string fallback = option.get_default_str();
+  return option.get_description() + (fallback.empty() ? "" : fmt::format(" (default {})", fallback));
+}
+
+// Defaults are shown behind the descriptions: an option's text stands where CLI11 would put them.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override { return meaning_of(*option); }
+};
+
+// One line, as all errors are.
+std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  const std::vector<CLI::App*> commands = app->get_subcommands();
+  return fmt::format("pagoda: {}; see pagoda{} --help\n", error.what(),
+                     commands.empty() ? "" : " " + commands.front()->get_name());
+}
+
 struct Parser {
   CLI::App app{"Pagoda: LLM inference on CPUs, with a KV cache one can watch and trust.", "pagoda"};
   std::array<CLI::App*, kCommands.size()> commands{};
@@ -342,7 +371,9 @@ struct Parser {
     app.footer(
         "pagoda COMMAND --help lists a command's options. MODEL is a GGUF file or a name, as smollm2; see "
         "models/recipes.toml.");
+    app.formatter(std::make_shared<HelpFormatter>());
     app.get_formatter()->column_width(34);
+    app.failure_message(usage_error);
     for (size_t i = 0; i < kCommands.size(); ++i) {
       commands[i] = app.add_subcommand(kCommands[i].name, kCommands[i].help);
       commands[i]->footer(std::string("Example: ") + kCommands[i].example);
@@ -391,10 +422,8 @@ std::string options_markdown() {
                        kCommands[i].name, kCommands[i].help, kCommands[i].example);
     for (const CLI::Option* option : parser.commands[i]->get_options()) {
       if (option->get_name(false, true) == "-h,--help") continue;
-      const std::string fallback = option->get_default_str();
-      out +=
-          fmt::format("| `{}` | {} | {}{} |\n", option->get_name(true, true), cell(option->get_option_text()),
-                      cell(option->get_description()), fallback.empty() ? "" : fmt::format(" (default {})", fallback));
+      out += fmt::format("| `{}` | {} | {} |\n", option->get_name(true, true), cell(option->get_option_text()),
+                         cell(meaning_of(*option)));
     }
   }
   return out;
@@ -471,6 +500,42 @@ Result<kernels::Isa> isa_of(const std::string& name) {
   return fail(Error{ErrorCode::kUnsupported, fmt::format("this CPU lacks {}; it has {}", name, names), "--isa"});
 }
 
+// An option of a tier that is not there would be silently without effect.
+Status check_tiers(const Options& options) {
+  const char* option = nullptr;
+  const char* needed = "--kv-disk DIR";
+  if (options.kv_disk.empty()) {
+    if (!options.kv_disk_size.empty()) option = "--kv-disk-size";
+    if (!options.kv_disk_write_rate.empty()) option = "--kv-disk-write-rate";
+  }
+  if (options.kv_redis.empty() && options.kv_redis_ttl_seconds > 0) {
+    option = "--kv-redis-ttl";
+    needed = "--kv-redis URL";
+  }
+  if (option == nullptr) return {};
+  return fail(Error{ErrorCode::kInvalidArgument, fmt::format("this needs {}", needed), option});
+}
+
+Result<engine::TierConfig> tiers_of(const Options& options) {
+  const bool is_plan = options.command == Command::kPlan;  // of a disk that need not be here
+  if (!is_plan) TRY(check_tiers(options));
+  engine::TierConfig tiers;
+  tiers.disk_dir = options.kv_disk;
+  if (!options.kv_disk_size.empty() && (is_plan || options.kv_disk_size != "auto")) {
+    TRY_ASSIGN(tiers.disk_bytes, named("--kv-disk-size", parse_bytes(options.kv_disk_size)));
+    if (tiers.disk_bytes == 0) {
+      return fail(Error{ErrorCode::kInvalidArgument, "a disk tier of 0 bytes holds nothing", "--kv-disk-size"});
+    }
+  }
+  if (!options.kv_disk_write_rate.empty()) {
+    TRY_ASSIGN(tiers.disk_write_bytes_per_s, named("--kv-disk-write-rate", parse_bytes(options.kv_disk_write_rate)));
+  }
+  tiers.redis_url = options.kv_redis;
+  tiers.redis_ttl_seconds = options.kv_redis_ttl_seconds;
+  tiers.secret = options.kv_secret;
+  return tiers;
+}
+
 }  // namespace
 
 Result<engine::EngineConfig> engine_config(const Options& options) {
@@ -509,20 +574,7 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   if (options.kv_memory != "auto") {
     TRY_ASSIGN(config.kv_memory_bytes, named("--kv-memory", parse_bytes(options.kv_memory)));
   }
-  config.tiers.disk_dir = options.kv_disk;
-  if (options.kv_disk_size != "auto") {
-    TRY_ASSIGN(config.tiers.disk_bytes, named("--kv-disk-size", parse_bytes(options.kv_disk_size)));
-    if (config.tiers.disk_bytes == 0) {
-      return fail(Error{ErrorCode::kInvalidArgument, "a disk tier of 0 bytes holds nothing", "--kv-disk-size"});
-    }
-  }
-  if (!options.kv_disk_write_rate.empty()) {
-    TRY_ASSIGN(config.tiers.disk_write_bytes_per_s,
-               named("--kv-disk-write-rate", parse_bytes(options.kv_disk_write_rate)));
-  }
-  config.tiers.redis_url = options.kv_redis;
-  config.tiers.redis_ttl_seconds = options.kv_redis_ttl_seconds;
-  config.tiers.secret = options.kv_secret;
+  TRY_ASSIGN(config.tiers, tiers_of(options));
   config.sessions = {.ttl_us = int64_t{options.session_ttl_seconds} * 1'000'000,
                      .most_sessions = static_cast<size_t>(options.max_sessions)};
   config.n_threads = options.threads;

@@ -32,8 +32,8 @@ struct Options {
   std::string kv_cache = "on";
   std::string prefix_cache = "on";
   std::string kv_probe = "idle";
-  std::string kv_disk;  // folder
-  std::string kv_disk_size = "auto";
+  std::string kv_disk;             // folder
+  std::string kv_disk_size;        // empty: auto; plan: no disk
   std::string kv_disk_write_rate;  // bytes per second; empty: no limit
   std::string kv_redis;            // URL
   int kv_redis_ttl_seconds = 0;

@@ -35,10 +35,28 @@ int most_prompt_tokens(const Request& request, int context_tokens) {
   return context_tokens - (request.max_tokens.value_or(context_tokens) > 0 ? 1 : 0);
 }
 
-Error exceeds_context(int64_t n_tokens, std::string_view at_least, int context, int most, std::string field) {
+// What a client, or who runs the server, can do about a prompt that is too long under `refused`.
+std::string way_out(const ModelInfo& info, std::string_view field, ContextPolicy::Kind refused) {
+  const bool can_edit = info.context_tokens >= kMinPolicyContextTokens;
+  const bool can_serve_more = info.context_tokens < info.trained_context_tokens;
+  const bool has_turns = field == "messages" && refused != ContextPolicy::Kind::kDropTurns;
+  std::string out = ": shorten it";
+  if (can_edit) {
+    out.append(can_serve_more ? ", " : " or ").append("set context_policy to ");
+    out.append(has_turns ? "drop_turns or sinks" : "sinks");
+  }
+  if (can_serve_more) {
+    out += fmt::format("{} or serve more of the {} trained tokens (--ctx-size, --memory, --kv-memory)",
+                       can_edit ? "," : "", info.trained_context_tokens);
+  }
+  return out;
+}
+
+Error exceeds_context(const ModelInfo& info, int64_t n_tokens, std::string_view at_least, int most, std::string field) {
   return {ErrorCode::kContextExceeded,
-          fmt::format("the prompt has {}{} tokens, but the context holds {}{}", at_least, n_tokens, context,
-                      most < context ? " with the answer" : ""),
+          fmt::format("the prompt has {}{} tokens, but the context holds {}{}{}", at_least, n_tokens,
+                      info.context_tokens, most < info.context_tokens ? " with the answer" : "",
+                      way_out(info, field, ContextPolicy::Kind::kRefuse)),
           std::move(field)};
 }
 
@@ -62,7 +80,7 @@ Result<std::vector<TokenId>> encode(const ServedModel& model, std::string_view t
   if (limits.most_tokens && text.size() > static_cast<size_t>(*limits.most_tokens)) {
     const int64_t least = tokenizer.least_tokens(text);
     if (least > *limits.most_tokens)
-      return fail(exceeds_context(least, "at least ", limits.context_tokens, *limits.most_tokens, std::move(field)));
+      return fail(exceeds_context(model.info, least, "at least ", *limits.most_tokens, std::move(field)));
   }
   ByteReservation room;
   if (limits.memory != nullptr && text.size() > limits.memory->small_work_bytes / text::Tokenizer::kMostWorkFactor) {
@@ -252,9 +270,9 @@ void Intake::work() {
 
 // Only where nothing of a prompt is left out does its length decide.
 TextLimits Intake::limits_of(const ActiveRequest& active, const ContextPolicy& policy) const {
-  TextLimits limits{.memory = &memory_, .most_tokens = {}, .context_tokens = model_.info.context_tokens};
+  TextLimits limits{.memory = &memory_, .most_tokens = {}};
   if (policy.kind == ContextPolicy::Kind::kRefuse)
-    limits.most_tokens = most_prompt_tokens(active.request, limits.context_tokens);
+    limits.most_tokens = most_prompt_tokens(active.request, model_.info.context_tokens);
   return limits;
 }
 
@@ -293,7 +311,7 @@ Status Intake::fit_context(ActiveRequest& active, const ContextPolicy& policy) {
   }
   const int n_prompt = static_cast<int>(active.prompt.size());
   if (n_prompt > most) {
-    return fail(exceeds_context(n_prompt, "", context, most, field_of(request.prompt)));
+    return fail(exceeds_context(model_.info, n_prompt, "", most, field_of(request.prompt)));
   }
   active.max_tokens = std::min(active.max_tokens, context - n_prompt);
   return {};
@@ -302,16 +320,18 @@ Status Intake::fit_context(ActiveRequest& active, const ContextPolicy& policy) {
 Status Intake::fit_turns(ActiveRequest& active, int most_tokens) {
   const Prompt& prompt = active.request.prompt;
   const int n_prompt = static_cast<int>(active.prompt.size());
-  const TextLimits limits{.memory = &memory_, .most_tokens = {}, .context_tokens = model_.info.context_tokens};
+  const TextLimits limits{.memory = &memory_, .most_tokens = {}};
   TRY_ASSIGN(const int n_droppable, droppable_turns(model_, std::get<ChatPrompt>(prompt), limits));
-  TRY_ASSIGN(TurnPrompts turns, plan_turns(std::move(active.prompt), n_droppable, model_.info.context_tokens,
-                                           most_tokens, active.max_tokens, [&](int n_turns) {
-                                             return tokenize_prompt(model_, prompt, n_turns, limits);
-                                           }));
-  active.prompt = std::move(turns.first.prompt);
-  active.context.cuts = std::move(turns.next);
+  Result<TurnPrompts> turns =
+      plan_turns(std::move(active.prompt), n_droppable, model_.info.context_tokens, most_tokens, active.max_tokens,
+                 [&](int n_turns) { return tokenize_prompt(model_, prompt, n_turns, limits); });
+  if (!turns && turns.error().code == ErrorCode::kContextExceeded)
+    turns.error().message += way_out(model_.info, "messages", ContextPolicy::Kind::kDropTurns);
+  if (!turns) return fail(std::move(turns).error());
+  active.prompt = std::move(turns->first.prompt);
+  active.context.cuts = std::move(turns->next);
   const int n_dropped = n_prompt - static_cast<int>(active.prompt.size());
-  if (n_dropped > 0) count_edit({{}, n_dropped, turns.first.dropped_turns}, active.usage.context);
+  if (n_dropped > 0) count_edit({{}, n_dropped, turns->first.dropped_turns}, active.usage.context);
   const auto& last = active.context.cuts.empty() ? active.prompt : active.context.cuts.back().prompt;
   active.max_tokens =
       answer_tokens_behind(static_cast<int>(last.size()), model_.info.context_tokens, active.max_tokens);

@@ -25,7 +25,6 @@ namespace pagoda::engine {
 struct TextLimits {
   TrafficMemory* memory = nullptr;  // whose `work` it is counted in: who finds no room waits; null: nobody counts
   std::optional<int> most_tokens;   // what is longer for certain is kContextExceeded
-  int context_tokens = 0;           // that the message names
 };
 
 // Tokens of a request's prompt. kInvalidArgument, kContextExceeded, kUnsupported: the message names the field or both numbers.

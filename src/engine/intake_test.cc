@@ -107,6 +107,12 @@ TEST_F(IntakeTest, ContextExceededNamesBothNumbers) {
   EXPECT_NE(longer.error().message.find("64"), std::string::npos) << longer.error().message;
 }
 
+Request with_text(std::string text) {
+  Request request;
+  request.prompt = TextPrompt{std::move(text)};
+  return request;
+}
+
 Request with_policy(Request request, ContextPolicy::Kind kind, int keep_tokens = 4) {
   request.context_policy = ContextPolicy{kind, keep_tokens};
   return request;
@@ -168,6 +174,29 @@ TEST_F(IntakeTest, DroppedTurnsAreThoseOfAShorterChat) {
   ASSERT_FALSE(too_long);
   EXPECT_EQ(too_long.error().code, ErrorCode::kContextExceeded);
   EXPECT_EQ(too_long.error().where, "messages");
+}
+
+TEST_F(IntakeTest, ContextExceededNamesTheWayOut) {
+  using Kind = ContextPolicy::Kind;
+  const auto why_refused = [](Request request) {
+    const auto refused = prepare(std::move(request));
+    return refused ? "accepted" : refused.error().message;
+  };
+  const Request tokens = with_tokens(random_tokens(1, 64)), chat = talk_of(20, "abc");
+  EXPECT_EQ(why_refused(tokens),
+            "the prompt has 64 tokens, but the context holds 64 with the answer: shorten it or set context_policy "
+            "to sinks");
+  EXPECT_TRUE(why_refused(chat).ends_with(": shorten it or set context_policy to drop_turns or sinks"))
+      << why_refused(chat);
+  served_model->info.trained_context_tokens = 128;
+  const std::string serve_more = " or serve more of the 128 trained tokens (--ctx-size, --memory, --kv-memory)";
+  for (const Request& request : {tokens, chat, with_text(std::string(4096, 'a'))})
+    EXPECT_TRUE(why_refused(request).ends_with("sinks," + serve_more)) << why_refused(request);
+  const std::string last_turn = why_refused(with_policy(talk_of(2, std::string(300, 'x')), Kind::kDropTurns));
+  EXPECT_TRUE(last_turn.ends_with(": shorten it, set context_policy to sinks," + serve_more)) << last_turn;
+  served_model->info.context_tokens = kMinPolicyContextTokens - 1;  // no policy applies
+  EXPECT_TRUE(why_refused(tokens).ends_with(": shorten it" + serve_more)) << why_refused(tokens);
+  served_model = make("tiny-llama");
 }
 
 TEST_F(IntakeTest, PoliciesOfTheServerAndOfTheRequest) {
@@ -268,12 +297,6 @@ Request chat_with(const std::string& content) {
   ChatPrompt chat;
   chat.messages_json = R"([{"role":"user","content":")" + content + "\"}]";
   request.prompt = std::move(chat);
-  return request;
-}
-
-Request with_text(std::string text) {
-  Request request;
-  request.prompt = TextPrompt{std::move(text)};
   return request;
 }
 

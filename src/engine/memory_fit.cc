@@ -338,6 +338,22 @@ std::string MemoryFit::choice() const {
       wanted_tokens, kv_format, schedule.step_tokens, schedule.max_prefill_rows(), more);
 }
 
+std::string MemoryFit::cut(const EngineConfig& config, int trained_tokens, int served_tokens) const {
+  const int asked = config.context_tokens.value_or(0);
+  if (asked <= served_tokens) return {};
+  std::string why;
+  if (asked > trained_tokens) why = fmt::format("the model was trained for {}", trained_tokens);
+  if (served_tokens < std::min(asked, trained_tokens)) {
+    const bool by_limit = limit && !config.kv_memory_bytes && served_tokens == context_tokens;
+    const char* source = !by_limit                                       ? "--kv-memory"
+                         : limit->source == MemoryLimit::Source::kOption ? "--memory"
+                                                                         : "the cgroup's limit";
+    why += fmt::format("{}{} of {:.1f} MiB holds {}", why.empty() ? "" : ", and ", source,
+                       mib(by_limit ? limit->bytes : kv_bytes), served_tokens);
+  }
+  return fmt::format("context of {} tokens asked for, serving {}: {}", asked, served_tokens, why);
+}
+
 Error MemoryFit::error() const {
   const bool is_option = limit->source == MemoryLimit::Source::kOption;
   return {ErrorCode::kResourceExhausted,

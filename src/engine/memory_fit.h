@@ -70,6 +70,8 @@ struct MemoryFit {
   // For the log: what is resident; and, where there is a limit, what was chosen and what a larger one would give.
   std::string statement() const;
   std::string choice() const;
+  // Why a context that config asks for is cut to served_tokens, for the log; empty if it is not, or none is asked for.
+  std::string cut(const EngineConfig& config, int trained_tokens, int served_tokens) const;
   // kResourceExhausted with all of it. Requires !is_enough.
   Error error() const;
 };

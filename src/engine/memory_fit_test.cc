@@ -79,6 +79,30 @@ TEST(MemoryFitTest, TheWholeContextOfASmallModelFitsIn256MiB) {
   EXPECT_GE(fit.kv_bytes, 96 * kMiB);
 }
 
+TEST(MemoryFitTest, ACutContextSaysWhatWasAskedForWhatIsServedAndWhy) {
+  const FitModel model = small_model();
+  EngineConfig config = two_threads();
+  EXPECT_EQ(fit_in(200 * kMiB, model).cut(config, 8192, 4000), "") << "nobody asked for more";
+  config.context_tokens = 8192;
+  MemoryFit fit = *fit_memory(model, config, std::nullopt, kFree);
+  EXPECT_EQ(fit.cut(config, 8192, 8192), "");
+  config.context_tokens = 100'000;
+  EXPECT_EQ(fit.cut(config, 8192, 8192),
+            "context of 100000 tokens asked for, serving 8192: the model was trained for 8192");
+  config.kv_memory_bytes = 10 * kMiB;
+  fit = *fit_memory(model, config, std::nullopt, kFree);
+  EXPECT_EQ(fit.cut(config, 8192, 704),
+            "context of 100000 tokens asked for, serving 704: the model was trained for 8192, and --kv-memory of "
+            "10.0 MiB holds 704");
+  config.kv_memory_bytes.reset();
+  config.context_tokens = 8000;
+  fit = fit_in(170 * kMiB, model, config);
+  ASSERT_LT(fit.context_tokens, 8000);
+  EXPECT_EQ(fit.cut(config, 8192, fit.context_tokens),
+            fmt::format("context of 8000 tokens asked for, serving {0}: --memory of 170.0 MiB holds {0}",
+                        fit.context_tokens));
+}
+
 TEST(MemoryFitTest, NoLimitIsEverPassedAndMoreMemoryNeverGivesLess) {
   FitModel model = small_model();
   model.formats = {"bf16", "q8"};

@@ -32,7 +32,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::create(const ModelFile& file, co
   std::unique_ptr<StepRunner> runner(new StepRunner(clock, std::move(wake)));
   TRY(runner->load(file, config));
   TRY(runner->make_cache(config));
-  runner->say_sizes();
+  runner->say_sizes(config);
   return runner;
 }
 
@@ -97,11 +97,6 @@ Status StepRunner::load(const ModelFile& file, const EngineConfig& config) {
 }
 
 Status StepRunner::make_cache(const EngineConfig& config) {
-  const int trained = model_->config().context_length;
-  if (config.context_tokens.value_or(0) > trained) {
-    LOG_WARN("context of {} tokens asked for, the model was trained for {}: serving {}", *config.context_tokens,
-             trained, trained);
-  }
   std::vector<size_t> block_bytes;
   std::vector<kv::GroupSpec> groups;
   for (const models::AttentionGroup& group : groups_) {
@@ -127,7 +122,9 @@ Status StepRunner::make_cache(const EngineConfig& config) {
   return {};
 }
 
-void StepRunner::say_sizes() const {
+void StepRunner::say_sizes(const EngineConfig& config) const {
+  if (const std::string cut = fit_.cut(config, model_->config().context_length, context_tokens_); !cut.empty())
+    LOG_WARN("{}", cut);
   LOG_INFO("KV cache: {:.1f} MiB, context {} of {} trained tokens{}, {} bytes per token ({})",
            static_cast<double>(fit_.kv_bytes) / kMiB, context_tokens_, model_->config().context_length,
            context_tokens_ < fit_.wanted_tokens ? " (what the memory holds)" : "", kv_bytes_per_token(),
@@ -142,9 +139,9 @@ Error StepRunner::too_little_kv() const {
   };
   return {ErrorCode::kResourceExhausted,
           fmt::format("--kv-memory of {} bytes is too little: a context of {} tokens of this model takes {} bytes, one "
-                      "of {} tokens {}",
+                      "of {} tokens {}; memory is taken in extents of {} bytes",
                       fit_.kv_bytes, fit_.least_context_tokens, bytes(fit_.least_context_tokens), fit_.wanted_tokens,
-                      bytes(fit_.wanted_tokens)),
+                      bytes(fit_.wanted_tokens), fit_.extent_bytes),
           {}};
 }
 

@@ -96,7 +96,7 @@ class StepRunner {
   Status load(const ModelFile& file, const EngineConfig& config);
   Status fit_to_memory(const weights::Gguf& gguf, const EngineConfig& config);
   Status make_cache(const EngineConfig& config);
-  void say_sizes() const;  // on the log
+  void say_sizes(const EngineConfig& config) const;  // on the log
   Error too_little_kv() const;
   std::optional<kv::PrefixConfig> make_prefixes(const EngineConfig& config);
   Status make_sessions(const EngineConfig& config, std::optional<kv::PrefixConfig>& prefix);

@@ -12,7 +12,7 @@
 namespace pagoda::serve {
 
 // "reused=2016 copied=14 computed=9 miss=cold", and of a session's request " session=ID held=2048" behind it; summed over the prompts; the
-// first miss there is. Empty if there is no report.
+// first miss there is. The copied are among the reused. Empty if there is no report.
 std::string cache_summary(const CacheReports& reports);
 std::string cache_reports_json(std::string_view id, const CacheReports& reports);
 

@@ -95,7 +95,12 @@ Status Parser::read_header() {
   TRY_ASSIGN(const uint32_t magic, read<uint32_t>("the magic number"));
   if (std::memcmp(&magic, "FUGG", 4) == 0) return bad(0, "{}", kBigEndian);
   if (std::memcmp(&magic, "GGUF", 4) != 0) {
-    return bad(0, "not a GGUF file: it starts with 0x{:08x}, not \"GGUF\"", magic);
+    return fail(
+        Error{ErrorCode::kBadFile,
+              fmt::format("not a GGUF file: it starts with 0x{:08x}, not \"GGUF\"; a model converted to GGUF is "
+                          "wanted",
+                          magic),
+              std::string(name_)});
   }
   TRY_ASSIGN(out_.version, read<uint32_t>("the version"));
   if (out_.version != 0 && (out_.version & 0xFFFFU) == 0) return bad(4, "{}", kBigEndian);

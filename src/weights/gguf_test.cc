@@ -152,7 +152,10 @@ TEST(Gguf, EveryByteChangedParsesOrFailsInOneLine) {
 }
 
 TEST(Gguf, ForeignFilesAreNamed) {
-  EXPECT_THAT(refusal("PK\3\4 a zip file"), HasSubstr("not a GGUF file"));
+  const std::string zip = "PK\3\4 a zip file";
+  const Error error = Gguf::from_bytes(as_bytes(zip), "f.zip").error();
+  EXPECT_EQ(error.to_string(),
+            "not a GGUF file: it starts with 0x04034b50, not \"GGUF\"; a model converted to GGUF is wanted (f.zip)");
   std::string swapped = small_file().finish();
   std::swap(swapped[4], swapped[7]);
   EXPECT_THAT(refusal(swapped), HasSubstr("big-endian"));

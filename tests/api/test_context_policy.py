@@ -35,6 +35,7 @@ def test_requests_choose_their_policy(client_of):
     with pytest.raises(openai.BadRequestError) as refused:
         ask(client, talk(20))
     assert refused.value.code == "context_length_exceeded" and str(CONTEXT) in str(refused.value)
+    assert "set context_policy to drop_turns or sinks" in str(refused.value)
 
     sinks = ask(client, talk(20), {"type": "sinks", "keep_tokens": 8})
     assert sinks.usage.completion_tokens == 200 and sinks.choices[0].finish_reason == "length"

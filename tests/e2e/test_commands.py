@@ -43,6 +43,12 @@ def test_help(pagoda):
     assert re.fullmatch(r"pagoda \d+\.\d+\.\d+\n", stdout_of(pagoda.run("--version")))
 
 
+def test_help_shows_defaults(pagoda):
+    words = " ".join(stdout_of(pagoda.run("serve", "--help")).split())
+    for default in ("127.0.0.1", "8000", "refuse"):
+        assert f"(default {default})" in words
+
+
 def test_options_page_is_current(pagoda):
     page = stdout_of(pagoda.run("help-markdown"))
     assert (ROOT / "docs" / "options.md").read_text() == page, "run: pagoda help-markdown > docs/options.md"
@@ -58,6 +64,7 @@ def test_options_page_is_current(pagoda):
         (["run", "MODEL", "hi", "--temperature", "hot"], "--temperature"),
         (["run", "MODEL", "hi", "--temperature", "nan"], "--temperature"),
         (["run", "MODEL", "hi", "--top-p", "1.5"], "--top-p"),
+        (["run", "MODEL", "hi", "--seed", "x"], "--seed: Value x not in range 0 to 18446744073709551615"),
         (["run", "MODEL", "hi", "--kv-format", "q3"], "--kv-format"),
         (["run", "MODEL", "hi", "--kv-memory", "lots"], "--kv-memory"),
         (["run", "MODEL", "hi", "--memory", "lots"], "--memory"),
@@ -72,7 +79,7 @@ def test_options_page_is_current(pagoda):
         (["run", "MODEL", "hi", "--chat-template", "nowhere.jinja"], "--chat-template"),
         (["run", "MODEL", "hi", "--raw", "--system", "be kind"], "--system"),
         (["run", "MODEL", "hi", "--frobnicate"], "--frobnicate"),
-        (["serve", "MODEL", "--port", "99999"], "--port"),
+        (["serve", "MODEL", "--port", "99999"], "--port: Value 99999 not in range 0 to 65535; see pagoda serve --help"),
         (["eval", "MODEL"], "--ids"),
         (["eval", "MODEL", "--ids", "a", "--text", "b"], "--text"),
         (["tokenize", "MODEL"], "--file"),
@@ -80,9 +87,8 @@ def test_options_page_is_current(pagoda):
 )
 def test_wrong_usage(pagoda, llama, arguments, named):
     done = pagoda.run(*[llama if argument == "MODEL" else argument for argument in arguments])
-    assert done.returncode == 2, done.stderr
-    assert named in done.stderr
-    assert done.stdout == ""
+    line = error_of(done, 2)
+    assert line.startswith("pagoda: ") and named in line
 
 
 def test_missing_instruction_set(pagoda, llama):
@@ -114,6 +120,12 @@ def test_what_is_no_file(pagoda, llama, path):
     assert f"{path} is no regular file" in error_of(pagoda.run("inspect", path), 1)
     for command, option in (("tokenize", "--file"), ("eval", "--text"), ("eval", "--ids")):
         assert error_of(pagoda.run(command, llama, option, path), 1).startswith("pagoda: ")
+
+
+def test_an_empty_text_is_named(pagoda, llama, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    assert error_of(pagoda.run("eval", llama, "--ids", empty), 1) == f"pagoda: there are no tokens to evaluate in {empty}"
 
 
 # ---- output that cannot be written -----------------------------------------------------------------------------------

@@ -80,6 +80,24 @@ def test_the_smallest_limit_serves_and_is_kept(pagoda, tiny_models, tmp_path):
         server.stop()
 
 
+def test_a_context_that_was_asked_for_and_is_cut_is_a_warning(pagoda, tiny_models):
+    run = ["run", tiny_models["tiny-llama"], "hi", "-n", 2]
+    for options in (["--kv-memory", "2M"], []):
+        done = pagoda.run(*run, "-c", 1 << 20, *options)
+        assert done.returncode == 0
+        said = re.search(r"context of 1048576 tokens asked for, serving (\d+): the model was trained for (\d+)(.*)", done.stderr)
+        assert said, done.stderr
+        cut = f", and --kv-memory of 2.0 MiB holds {said.group(1)}" if options else ""
+        assert said.group(3) == cut and (int(said.group(1)) < int(said.group(2))) == bool(cut)
+    assert "asked for" not in pagoda.run(*run, "--kv-memory", "2M").stderr
+
+
+def test_a_kv_memory_that_is_too_little_names_the_extents(pagoda, tiny_models):
+    line = error_of(pagoda.run("run", tiny_models["tiny-llama"], "hi", "--kv-memory", "1K"), 1)
+    extent = int(re.search(r"taken in extents of (\d+) bytes", line).group(1))
+    assert all(int(n) % extent == 0 for n in re.findall(r"tokens(?: of this model takes)? (\d+)", line))
+
+
 def test_a_larger_limit_gives_what_was_said(pagoda, tiny_models, tmp_path):
     model = tiny_models["tiny-llama"]
     least = int(re.search(r"at least (\d+) bytes", error_of(pagoda.run("run", model, "hi", "--memory", "1M"), 2)).group(1))

@@ -185,6 +185,7 @@ def test_unknown_names_list_near_ones(pagoda):
         (["llama-2-7b", "--memory", "lots"], "--memory"),
         (["llama-2-7b", "--kv-memory", "some"], "--kv-memory"),
         (["llama-2-7b", "--kv-disk-size", "big"], "--kv-disk-size"),
+        (["llama-2-7b", "--kv-disk-size", "auto"], '"auto" is not a size'),
         (["llama-2-7b", "--weights", "q9"], "--weights"),
         (["llama-2-7b", "--verify"], "--verify"),
         (["llama-2-7b", "--measure"], "--measure"),

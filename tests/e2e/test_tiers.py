@@ -76,6 +76,20 @@ def test_a_start_that_fails_names_the_option(pagoda, llama, tmp_path, options, n
     assert re.findall(r"--kv-[a-z-]+", line) == [named] and why in line
 
 
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--kv-disk-size", "10G"], "this needs --kv-disk DIR (--kv-disk-size)"),
+        (["--kv-disk-size", "auto", "--kv-redis", "redis://localhost"], "this needs --kv-disk DIR (--kv-disk-size)"),
+        (["--kv-disk-write-rate", "1M"], "this needs --kv-disk DIR (--kv-disk-write-rate)"),
+        (["--kv-redis-ttl", "60", "--kv-disk", "DIR"], "this needs --kv-redis URL (--kv-redis-ttl)"),
+    ],
+)
+def test_an_option_of_a_tier_that_is_not_there(pagoda, llama, options, said):
+    for command in (["run", llama, "hi"], ["serve", llama]):
+        assert error_of(pagoda.run(*command, *options), 2) == f"pagoda: {said}"
+
+
 def test_a_disk_that_holds_no_block(pagoda, llama, tmp_path):
     line = error_of(pagoda.run("run", llama, "hi", "--kv-disk", tmp_path / "kv", "--kv-disk-size", 1000), 2)
     least = int(re.search(r"at least (\d+) are needed", line).group(1))
