@@ -98,10 +98,9 @@ void SessionRoutes::add_to(http::Router& router) {
       with_body(verb, request, std::move(responder));
     });
   }
-  for (const Route& route :
-       {Route{"GET", "/v1/sessions", Verb::kList}, Route{"GET", "/v1/sessions/{id}", Verb::kGet},
-        Route{"GET", "/v1/sessions/{id}/export", Verb::kExport},
-        Route{"POST", "/v1/sessions/{id}/import", Verb::kImport}}) {
+  for (const Route& route : {Route{"GET", "/v1/sessions", Verb::kList}, Route{"GET", "/v1/sessions/{id}", Verb::kGet},
+                             Route{"GET", "/v1/sessions/{id}/export", Verb::kExport},
+                             Route{"POST", "/v1/sessions/{id}/import", Verb::kImport}}) {
     router.add(route.method, route.path, [this, verb = route.verb](HttpRequest request, Responder responder) {
       without_body(verb, std::move(request), std::move(responder));
     });
