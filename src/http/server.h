@@ -36,11 +36,10 @@ struct HttpOptions {
   ByteBudget* memory = nullptr;
   size_t body_copies = 1;
   size_t max_head_bytes = 32 * 1024;
-  size_t max_connections = 1024;                   // fewer if the process may not open that many files
-  std::chrono::milliseconds head_timeout{10'000};  // from a request's first byte to its blank line
-  std::chrono::milliseconds body_timeout{60'000};  // from there to its last byte
-  std::chrono::milliseconds drain_timeout{
-      2'000};  // instead of both, once the server drains: others wait for it to stop
+  size_t max_connections = 1024;                     // fewer if the process may not open that many files
+  std::chrono::milliseconds head_timeout{10'000};    // from a request's first byte to its blank line
+  std::chrono::milliseconds body_timeout{60'000};    // from there to its last byte
+  std::chrono::milliseconds drain_timeout{2'000};    // instead of both, if shorter, while the server drains
   std::chrono::milliseconds idle_timeout{75'000};    // between requests
   std::chrono::milliseconds write_timeout{120'000};  // a reader that takes nothing for that long is dropped
   std::string cors_origin;                           // empty: no CORS headers; "*" or an origin

@@ -247,12 +247,12 @@ void DiskWorker::end_get(Transfer& transfer, TierOutcome outcome) {
   }
   const TierDone done{.ticket = request.ticket, .verb = TierVerb::kGet, .outcome = outcome};
   if (outcome == TierOutcome::kCorrupt) {
-    state_.done.post(done);
-    return begin_erase(transfer, SlotState::kBad);
+    begin_erase(transfer, SlotState::kBad);
+  } else {
+    stamp(*request.place.segment);
+    let_go(transfer);
   }
-  stamp(*request.place.segment);
-  let_go(transfer);  // first, so that who is told finds nothing pinned
-  state_.done.post(done);
+  state_.done.post(done);  // last: who is told finds nothing pinned but what is being erased
 }
 
 void DiskWorker::publish(Transfer& transfer) {
@@ -282,12 +282,8 @@ void DiskWorker::end_put(Transfer& transfer, TierOutcome outcome) {
     }
   }
   const TierDone done{.ticket = request.ticket, .verb = TierVerb::kPut, .outcome = outcome};
-  if (transfer.is_erased) {
-    state_.done.post(done);
-    return begin_erase(transfer, SlotState::kFree);
-  }
-  let_go(transfer);
-  state_.done.post(done);
+  transfer.is_erased ? begin_erase(transfer, SlotState::kFree) : let_go(transfer);
+  state_.done.post(done);  // last, as in end_get
 }
 
 void DiskWorker::let_go(Transfer& transfer) {

@@ -319,8 +319,8 @@ TEST_F(ServerTest, SessionRoutes) {
   const auto remove = [](const char* path, const char* body) {
     return fmt::format("DELETE {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", path, strlen(body), body);
   };
-  for (const char* path :
-       {"/v1/sessions/a/pin", "/v1/sessions/a"}) {  // the salt of a body was ignored: another's session went
+  // The salt of a body was ignored: another's session went.
+  for (const char* path : {"/v1/sessions/a/pin", "/v1/sessions/a"}) {
     ask(remove(path, R"({"cache_salt":"u"})"));
     EXPECT_EQ(engine_.session_asks.back().cache_salt, "u");
     EXPECT_THAT(ask(remove(path, "garbage{")), StartsWith("HTTP/1.1 400 "));
