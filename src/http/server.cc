@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "http/connection.h"
+#include "http/turned_away.h"
 
 namespace pagoda::http {
 namespace {
@@ -101,17 +102,13 @@ size_t connections_in(const HttpOptions& options) {
   return std::min(options.max_connections, std::max(kLeast, fitting));
 }
 
-// Says 503 to a connection there is no room for. One short write into an empty socket buffer.
-void turn_away(tcp::socket socket, const ConnectionContext& context) {
+// What a connection is told that there is no room for.
+std::string no_room_answer(const ConnectionContext& context) {
   const HttpResponse response = context.options.render_error(503, "too many connections");
-  const std::string bytes = fmt::format(
+  return fmt::format(
       "HTTP/1.1 503 Service Unavailable\r\n{}Content-Type: {}\r\n{}Retry-After: 1\r\nConnection: "
       "close\r\nContent-Length: {}\r\n\r\n{}",
       date_header(), response.content_type, context.common_headers, response.body.size(), response.body);
-  error_code ignored;
-  socket.non_blocking(true, ignored);
-  socket.write_some(asio::buffer(bytes), ignored);
-  socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
 class AsioServer final : public HttpServer {
@@ -167,6 +164,7 @@ class AsioServer final : public HttpServer {
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   std::shared_ptr<ConnectionContext> context_;
   tcp::acceptor acceptor_{io_};
+  TurnedAway turned_away_{io_};
   asio::steady_timer retry_{io_};
   asio::signal_set signals_{io_};
   tcp::endpoint endpoint_;
@@ -211,7 +209,7 @@ void AsioServer::on_accept(tcp::socket socket) {
     }
   }
   if (!connection) {
-    turn_away(std::move(socket), *context_);
+    turned_away_.add(std::move(socket), no_room_answer(*context_));
     return drop_stalled();
   }
   connection->start();
@@ -257,6 +255,7 @@ void AsioServer::stop() {
     retry_.cancel();
     signals_.cancel(ignored);
   });
+  turned_away_.stop();
   for (const auto& connection : connections()) connection->cut();
   work_.reset();
   for (std::thread& thread : threads_) thread.join();

@@ -8,6 +8,7 @@
 
 #include "base/eventually.h"
 #include "http/raw_client.h"
+#include "http/turned_away.h"
 
 namespace pagoda::http {
 namespace {
@@ -393,6 +394,30 @@ TEST_F(HttpServerTest, TurnsAwayTooManyConnections) {
   a.close();
   ASSERT_TRUE(eventually([&] { return n_gone_ == 1; }));
   EXPECT_THAT(ask("GET /hello HTTP/1.1\r\n\r\n"), EndsWith("hi"));
+}
+
+// Its client sends on in peace, reads the answer then, and is not reset before.
+TEST_F(HttpServerTest, WhoIsTurnedAwayMayFinishSending) {
+  options_.max_connections = 1;
+  start();
+  RawClient a(server_->port());
+  a.send("GET /hold HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return n_held() == 1; }));
+  for (int i = 0; i < 100; ++i) {
+    RawClient late(server_->port());
+    ASSERT_TRUE(late.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"));
+    if (i == 0) std::this_thread::sleep_for(milliseconds(50));
+    for (int part = 0; part < 10; ++part) ASSERT_TRUE(late.send(std::string(10'000, 'x'))) << i << "," << part;
+    ASSERT_THAT(late.read_answer(), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("too many connections"))) << i;
+  }
+}
+
+TEST_F(HttpServerTest, WhoIsTurnedAwayCannotStay) {
+  options_.max_connections = 0;
+  start();
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (size_t i = 0; i < 2 * TurnedAway::kMost; ++i) clients.push_back(std::make_unique<RawClient>(server_->port()));
+  for (const auto& client : clients) EXPECT_TRUE(eventually([&] { return !client->send("x"); }));
 }
 
 TEST_F(HttpServerTest, DrainsAndStops) {
