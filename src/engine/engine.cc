@@ -106,6 +106,8 @@ class EngineImpl final : public Engine, private LogitsReader {
     if (const KvTiers* tiers = runner_->tiers()) active->tier_names = tiers->names();
     active->record.id = request.id;
     active->record.arrival_us = request.arrival_us;
+    active->record.tenant = request.tenant;
+    active->record.model = request.model;
     active->request = std::move(request);
     active->stream =
         std::make_shared<OutputStream>(std::move(wake), std::shared_ptr<ByteBudget>(traffic_, &traffic_->held));
@@ -245,6 +247,9 @@ class EngineImpl final : public Engine, private LogitsReader {
       spec.prompt = active->prompt;
       spec.prompt_logits = active->request.prompt_logprobs ? sched::PromptLogits::kAll : sched::PromptLogits::kNone;
       spec.arrival_us = active->request.arrival_us;
+      spec.share = share_of(active->request);
+      spec.priority = active->request.priority;
+      if (active->request.timeout_us) spec.deadline_us = spec.arrival_us + *active->request.timeout_us;
       const sched::SeqId seq = spec.id;
       if (Status status = runner_->scheduler().submit(std::move(spec)); !status) {
         for (const sched::SeqId other : submitted) {
@@ -259,6 +264,14 @@ class EngineImpl final : public Engine, private LogitsReader {
       generations_.emplace(seq, std::make_unique<Generation>(active, choice, served_));
     }
     active->stream->push(Accepted{static_cast<int>(active->prompt.size()), active->usage.context});
+  }
+
+  sched::Share share_of(const Request& request) {
+    sched::Share share{.weight = request.share.weight, .priority = request.share.priority};
+    if (request.tenant.empty()) return share;
+    const auto next = sched::TenantId(static_cast<uint32_t>(tenant_ids_.size() + 1));
+    share.tenant = tenant_ids_.try_emplace(request.tenant, next).first->second;
+    return share;
   }
 
   void cancel_request(RequestId id) {
@@ -402,6 +415,7 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::unordered_map<sched::SeqId, std::unique_ptr<Generation>> generations_;
   std::deque<std::function<void()>> asked_;
   uint64_t next_seq_ = 1;
+  std::unordered_map<std::string, sched::TenantId> tenant_ids_;
   IdleConfig idle_;
   int64_t busy_us_ = 0;                  // when it last computed something
   std::unique_ptr<IdleWork> idle_work_;  // null: not begun, or done

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "base/ring.h"
 #include "engine/request.h"
@@ -15,6 +16,8 @@ namespace pagoda::engine {
 // One per request, when it ends. Times in microseconds of the engine's clock.
 struct RequestRecord {
   RequestId id;
+  std::string tenant{};  // empty: none
+  std::string model{};   // as served
   int64_t arrival_us = 0;
   int64_t queued_us = 0;   // intake done, in the scheduler's queue
   int64_t started_us = 0;  // first row computed

@@ -86,13 +86,22 @@ constexpr std::optional<ContextPolicy::Kind> parse_context_policy(std::string_vi
   return std::nullopt;
 }
 
+// What its tenant may have of the machine while others want it too.
+struct TenantShare {
+  int weight = 1;    // computed tokens are shared out by it
+  int priority = 0;  // the lower goes first, whatever the weights
+};
+
 struct Request {
-  RequestId id;            // set by Engine::submit
-  int64_t arrival_us = 0;  // set by Engine::submit
-  std::string model;       // served name; empty: the only model
-  std::string tenant;      // empty: none
-  std::string cache_salt;  // empty: none
-  std::string session_id;  // empty: none; kv::is_session_name
+  RequestId id;                       // set by Engine::submit
+  int64_t arrival_us = 0;             // set by Engine::submit
+  std::string model;                  // served name; empty: the only model
+  std::string tenant;                 // empty: none
+  TenantShare share{};                // of the tenant
+  int priority = 0;                   // among the tenant's own requests; the lower goes first
+  std::optional<int64_t> timeout_us;  // from its arrival on; none: it may take as long as it needs
+  std::string cache_salt;             // empty: none
+  std::string session_id;             // empty: none; kv::is_session_name
   Prompt prompt;
   int n_choices = 1;
   std::optional<int>

@@ -13,6 +13,7 @@ Sequence::Sequence(SequenceSpec spec, uint64_t order, int64_t queued_us)
       order_(order),
       tokens_(std::move(spec.prompt)),
       n_prompt_(static_cast<int32_t>(tokens_.size())),
+      share_(spec.share),
       priority_(spec.priority),
       arrival_us_(spec.arrival_us),
       deadline_us_(spec.deadline_us),

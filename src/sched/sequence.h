@@ -24,6 +24,14 @@
 namespace pagoda::sched {
 
 using SeqId = Id<struct SeqIdTag, uint64_t>;
+using TenantId = Id<struct TenantIdTag, uint32_t>;
+
+// Whose sequence it is, as far as fairness is concerned.
+struct Share {
+  TenantId tenant{};     // 0: no tenant, which is one too
+  int32_t weight = 1;    // computed tokens are shared out between tenants by it
+  int32_t priority = 0;  // of the tenant; the lower goes first, whatever the weights
+};
 
 enum class SeqState : uint8_t { kWaiting, kPrefilling, kDecoding, kPreempted, kFinished };
 
@@ -69,7 +77,8 @@ struct SequenceSpec {
   std::vector<TokenId> prompt;
   PromptLogits prompt_logits = PromptLogits::kNone;
   kv::PrefixReuse reuse = kv::PrefixReuse::kMatch;  // kNone where all prompt logits are wanted, whatever it says
-  int32_t priority = 0;                             // recorded for the policies to come
+  Share share{};
+  int32_t priority = 0;  // among its tenant's own; the lower goes first
   int64_t arrival_us = 0;
   int64_t deadline_us = 0;  // 0: none
 };
@@ -82,6 +91,7 @@ class Sequence {
   SeqId id() const { return id_; }
   kv::ModelId model() const { return lease.model(); }
   uint64_t order() const { return order_; }
+  const Share& share() const { return share_; }
   int32_t priority() const { return priority_; }
   int64_t arrival_us() const { return arrival_us_; }
   int64_t deadline_us() const { return deadline_us_; }
@@ -136,6 +146,7 @@ class Sequence {
   int32_t n_again_ = 0;  // recomputed_tokens of the rows granted last
   std::optional<kv::WaitOn> waiting_on_;
   int64_t set_aside_us_ = 0;
+  Share share_;
   int32_t priority_;
   int64_t arrival_us_;
   int64_t deadline_us_;
