@@ -48,6 +48,8 @@ ErrorFace error_face(ErrorCode code) {
       return {429, "rate_limit_error", "overloaded", "overloaded"};
     case ErrorCode::kUnavailable:
       return {503, "unavailable_error", "unavailable", "unavailable"};
+    case ErrorCode::kTimeout:
+      return {504, "timeout_error", "timeout", "timeout"};
     case ErrorCode::kConflict:
       return {409, "conflict_error", "conflict", "conflict"};
     case ErrorCode::kCancelled:

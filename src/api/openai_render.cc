@@ -24,6 +24,7 @@ std::string_view reason_name(FinishReason reason) {
     case FinishReason::kStop:
       return "stop";
     case FinishReason::kLength:
+    case FinishReason::kTimeout:  // clients know no other word; stop_reason says it
       return "length";
     case FinishReason::kCancelled:
       return "abort";  // as vLLM names it
@@ -61,7 +62,9 @@ std::string usage_json(const Usage& usage) {
 // ,"finish_reason":...,"stop_reason":...   A stop id is a reason only if the client named it: the end of the text is not.
 void append_finish(std::string& out, const Finished& finished, std::span<const TokenId> stop_tokens) {
   out += fmt::format(R"(,"finish_reason":"{}","stop_reason":)", reason_name(finished.reason));
-  if (!finished.stop_string.empty()) {
+  if (finished.reason == FinishReason::kTimeout) {
+    out += R"("timeout")";
+  } else if (!finished.stop_string.empty()) {
     append_json_string(out, finished.stop_string);
   } else if (finished.stop_token && std::ranges::find(stop_tokens, *finished.stop_token) != stop_tokens.end()) {
     out += std::to_string(finished.stop_token->value);

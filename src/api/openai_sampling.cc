@@ -12,6 +12,8 @@ using engine::SamplingParams;
 using engine::StopParams;
 
 constexpr int64_t kMaxInt32 = INT32_MAX;
+constexpr int64_t kMostPriority = 1000;
+constexpr double kLeastTimeout = 0.001, kMostTimeout = 1e6;
 
 Result<float> number(const Fields& fields, std::string_view name, double otherwise, double low, double high) {
   TRY_ASSIGN(const double value, fields.number(name, otherwise, low, high));
@@ -201,6 +203,16 @@ Status refuse_unbuilt(const Fields& fields) {
   return {};
 }
 
+// When it is served: priority, the lower first, as in vLLM; timeout, in seconds.
+Status parse_order(const Fields& fields, Request& request) {
+  TRY_ASSIGN(const auto priority, fields.integer("priority", -kMostPriority, kMostPriority));
+  request.priority = static_cast<int>(priority.value_or(0));
+  if (fields.find("timeout") == nullptr) return {};
+  TRY_ASSIGN(const double seconds, fields.number("timeout", 0, kLeastTimeout, kMostTimeout));
+  request.timeout_us = static_cast<int64_t>(seconds * 1e6);
+  return {};
+}
+
 Status parse_n(const Fields& fields, OpenAiCall& call) {
   TRY_ASSIGN(const auto n, fields.integer("n", 1, kMaxChoices));
   call.n_choices = static_cast<int>(n.value_or(1));
@@ -250,6 +262,7 @@ Status parse_shared_fields(const Fields& fields, OpenAiCall& call, Request& requ
     return invalid_field("session_id", "session_id must have from 1 to 128 characters of A-Z a-z 0-9 - _ . :");
   }
   request.session_id = std::move(session).value_or("");
+  TRY(parse_order(fields, request));
 
   TRY_ASSIGN(const auto prompt_logprobs, fields.integer("prompt_logprobs", 0, kMaxLogprobs));
   if (prompt_logprobs && call.delivery == OpenAiCall::Delivery::kStream) {

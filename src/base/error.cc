@@ -26,6 +26,8 @@ std::string_view to_string(ErrorCode code) {
       return "io";
     case ErrorCode::kInternal:
       return "internal";
+    case ErrorCode::kTimeout:
+      return "timeout";
     case ErrorCode::kConflict:
       return "conflict";
   }

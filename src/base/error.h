@@ -22,6 +22,7 @@ enum class ErrorCode {
   kResourceExhausted,  // memory, disk or descriptors ran out
   kIo,                 // the operating system said no
   kInternal,           // a library failed in a way nobody foresaw
+  kTimeout,            // the time that the request gave itself is over
   kConflict,           // what is there stands against it: the message names it, or the limit
 };
 

@@ -60,6 +60,8 @@ const char* name_of(engine::FinishReason reason) {
       return "stop";
     case engine::FinishReason::kLength:
       return "length";
+    case engine::FinishReason::kTimeout:
+      return "timeout";
     case engine::FinishReason::kCancelled:
       return "cancelled";
   }

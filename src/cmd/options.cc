@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 #include <CLI/CLI.hpp>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -234,6 +235,13 @@ const std::vector<OptionSpec>& option_table() {
       {"--cors-origin", kServes, "Allow browsers from this origin, or *", value(&Options::cors_origin, "ORIGIN")},
       {"--max-queued", kServes, "Requests that may wait; more get 429 (default 512)",
        number(&Options::max_queued, 1, 1 << 20)},
+      {"--max-running", kServes,
+       "Sequences that compute at once, at most (default 256); fewer where --target-itl says so",
+       number(&Options::max_running, 1, 4096)},
+      {"--target-itl", kServes,
+       "Milliseconds from one token of a stream to the next that prompts and further streams may stretch a step to; off: "
+       "no bound (auto: 100, or twice what a single stream takes)",
+       value(&Options::target_itl, "MS|auto|off")},
       {"--log-level", kAll, "What goes to stderr (default: info for serve, warn for the others)",
        choice(&Options::log_level, {"debug", "info", "warn", "error"})},
       {"--system", kRuns, "System prompt of the chat", value(&Options::system, "TEXT")},
@@ -500,6 +508,17 @@ Result<kernels::Isa> isa_of(const std::string& name) {
   return fail(Error{ErrorCode::kUnsupported, fmt::format("this CPU lacks {}; it has {}", name, names), "--isa"});
 }
 
+Result<int64_t> parse_target(const std::string& text) {
+  if (text == "auto") return sched::kAutoTarget;
+  if (text == "off") return 0;
+  double ms = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ms);
+  if (error != std::errc() || end != text.data() + text.size() || !(ms >= 1 && ms <= 3.6e6)) {
+    return fail(ErrorCode::kInvalidArgument, "\"{}\" is no time from 1 to 3600000 milliseconds, auto or off", text);
+  }
+  return static_cast<int64_t>(ms * 1000);
+}
+
 // An option of a tier that is not there would be silently without effect.
 Status check_tiers(const Options& options) {
   const char* option = nullptr;
@@ -581,6 +600,10 @@ Result<engine::EngineConfig> compute_config(const Options& options) {
   config.step_tokens = options.step_tokens;
   config.chunk_tokens = options.chunk_tokens;
   config.max_queued = options.max_queued;
+  config.max_running = options.max_running;
+  if (options.command == Command::kServe) {
+    TRY_ASSIGN(config.target_itl_us, named("--target-itl", parse_target(options.target_itl)));
+  }
   return config;
 }
 

@@ -44,6 +44,8 @@ struct Options {
   int step_tokens = 256;
   int chunk_tokens = 0;
   int max_queued = 512;
+  int max_running = 256;
+  std::string target_itl = "auto";
   std::string context_policy = "refuse";
 
   // serve

@@ -46,6 +46,8 @@ RequestRecord::Outcome outcome_of(FinishReason reason) {
       return RequestRecord::Outcome::kLength;
     case FinishReason::kCancelled:
       return RequestRecord::Outcome::kCancelled;
+    case FinishReason::kTimeout:
+      return RequestRecord::Outcome::kTimeout;
   }
   return RequestRecord::Outcome::kFailed;
 }
@@ -342,10 +344,31 @@ class EngineImpl final : public Engine, private LogitsReader {
     for (const sched::EndedSeq& ended : plan.ended) {
       const auto at = generations_.find(ended.seq);
       if (at == generations_.end()) continue;
-      at->second->end(FinishReason::kLength);
+      const bool is_late = ended.reason == sched::FinishReason::kTimeout;
+      if (is_late && at->second->active().record.first_token_us == 0) {
+        time_out(at->second->active_ptr());
+        continue;
+      }
+      const FinishReason reason = is_late ? FinishReason::kTimeout : FinishReason::kLength;
+      at->second->end(reason);
       say_finished(ended.seq, *at->second);
-      end_generation(ended.seq, FinishReason::kLength);
+      end_generation(ended.seq, reason);
     }
+  }
+
+  // Its time is over, and not one choice has a token: an error, where others end with what they have.
+  void time_out(std::shared_ptr<ActiveRequest> active) {
+    std::erase_if(generations_, [&](const auto& entry) {
+      if (&entry.second->active() != active.get()) return false;
+      runner_->scheduler().cancel(entry.first);
+      return true;
+    });
+    desk_.leave(active->session);
+    active->stream->push(Failed{{ErrorCode::kTimeout,
+                                 fmt::format("the request's timeout of {} s passed before its first token",
+                                             static_cast<double>(*active->request.timeout_us) / 1e6),
+                                 "timeout"}});
+    close(*active, RequestRecord::Outcome::kTimeout);
   }
 
   // Of several choices the session takes the first one's list: all of it that is computed, without the token that was sampled last.

@@ -58,6 +58,7 @@ class Generation {
   // Says so to the client, once, with the report: what the request's session holds is known by now.
   void say_finished();
   ActiveRequest& active() { return *active_; }
+  const std::shared_ptr<ActiveRequest>& active_ptr() const { return active_; }
   int choice() const { return choice_; }
 
  private:

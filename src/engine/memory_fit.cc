@@ -43,6 +43,9 @@ sched::SchedConfig sched_config(const EngineConfig& config) {
   out.step_tokens = config.step_tokens;
   out.chunk_tokens = config.chunk_tokens;
   out.max_waiting = config.max_queued;
+  out.max_running = config.max_running;
+  out.max_logits = std::max(out.max_logits, out.max_running + 1);
+  out.target_us = config.target_itl_us;
   out.kv_reuse = config.kv_reuse == KvReuse::kOn ? sched::KvReuse::kOn : sched::KvReuse::kOff;
   return out;
 }

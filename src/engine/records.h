@@ -35,7 +35,7 @@ struct RequestRecord {
   kv::MissReason miss = kv::MissReason::kNone;  // of the first prompt token that was computed
   int context_edits = 0;                        // of a context policy
   int64_t dropped_tokens = 0;                   // by them
-  enum class Outcome : uint8_t { kStop, kLength, kCancelled, kFailed } outcome = Outcome::kStop;
+  enum class Outcome : uint8_t { kStop, kLength, kCancelled, kFailed, kTimeout } outcome = Outcome::kStop;
 };
 
 // One per step.

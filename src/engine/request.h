@@ -119,7 +119,7 @@ struct Request {
 
 // ---- what is heard -----------------------------------------------------------------------------------------------------------
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kTimeout };
 
 struct TokenLogprob {
   TokenId token;

@@ -121,7 +121,7 @@ class StepRunner {
   std::unique_ptr<kv::Sessions> sessions_;           // null: off
   std::unique_ptr<kv::Cache> cache_;
   std::unique_ptr<Executor> executor_;
-  sched::Fcfs policy_;
+  sched::AgedPriority policy_{sched::kAgeUs};
   std::unique_ptr<sched::Scheduler> scheduler_;
   BatchBuilder builder_;
   sched::StepPlan plan_;

@@ -14,8 +14,9 @@ int32_t SchedConfig::max_step_rows() const {
 int32_t SchedConfig::max_step_logits() const { return std::min(max_step_rows(), max_logits); }
 
 Scheduler::Scheduler(const SchedConfig& config, const Clock& clock, const OrderPolicy& policy)
-    : config_(config), clock_(clock), policy_(policy), start_order_(config.overtake_us) {
+    : config_(config), clock_(clock), policy_(policy), start_order_(config.overtake_us, config.age_us) {
   CHECK(config.step_tokens > 0 && config.quiet_factor > 0 && config.chunk_tokens >= 0);
+  CHECK(config.age_us > 0 && (config.target_us >= 0 || config.target_us == kAutoTarget));
   CHECK(config.max_running > 0 && config.max_waiting > 0 && config.max_logits > config.max_running);
 }
 
@@ -53,7 +54,10 @@ Status Scheduler::submit(SequenceSpec spec) {
   auto [it, is_new] =
       sequences_.try_emplace(id, std::make_unique<Sequence>(std::move(spec), next_order_++, clock_.now_us()));
   CHECK(is_new);
+  const Sequence& seq = *it->second;
   insert_in_order(line->waiting, *it->second);
+  shares_.enter(seq.share().tenant);
+  if (seq.deadline_us() != 0) deadlines_.emplace(seq.deadline_us(), id);
   ++stats_.submitted;
   publish();
   return {};
@@ -128,6 +132,7 @@ bool Scheduler::resume_stuck() {
 
 std::optional<int64_t> Scheduler::wake_us() const {
   std::optional<int64_t> earliest;
+  if (!deadlines_.empty()) earliest = deadlines_.begin()->first;
   for (const Sequence* seq : set_aside_) {
     const int64_t deadline_us = seq->waiting_on()->deadline_us;
     if (!earliest || deadline_us < *earliest) earliest = deadline_us;
@@ -154,14 +159,35 @@ void Scheduler::commit_step(const StepPlan& plan, std::span<const StepOutcome> o
   }
   planned_.clear();
   in_flight_ = false;
+  learn(line);
   ++stats_.steps;
   publish();
+}
+
+void Scheduler::learn(ModelLine& line) {
+  const int64_t took_us = clock_.now_us() - begin_us_;
+  stats_.target_us = target_us(line);
+  stats_.predicted_us = line.step_time.predict_us(load_);
+  if (stats_.target_us > 0 && load_.decode_rows > 0 && took_us > stats_.target_us) ++stats_.late_steps;
+  line.step_time.learn(load_, took_us);
+}
+
+// Those whose time is over end, wherever they are.
+void Scheduler::expire(StepPlan& plan) {
+  const int64_t now_us = deadlines_.empty() ? 0 : clock_.now_us();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_us) {
+    const SeqId id = deadlines_.begin()->second;
+    plan.ended.push_back({id, FinishReason::kTimeout});
+    ++stats_.timeouts;
+    erase(*sequences_.at(id), FinishReason::kTimeout);
+  }
 }
 
 void Scheduler::commit_rows(ModelLine& line, Sequence& seq, const SeqRows& rows, const StepOutcome& outcome) {
   line.cache->commit(seq.lease, rows.n_tokens);
   seq.rows_done();
   stats_.computed_tokens += static_cast<uint64_t>(rows.n_tokens);
+  shares_.charge(seq.share(), rows.n_tokens);
   if (outcome.kind != StepOutcome::Kind::kSampled) return;
   CHECK(rows.sampling == Sampling::kLastRow);
   seq.append(outcome.token);
@@ -213,9 +239,12 @@ void Scheduler::erase(Sequence& seq, FinishReason reason) {
   std::erase(pinned_, &seq);
   if (seq.is_running()) {
     std::erase(line.running, &seq);
+    shares_.stop(seq.share().tenant);
   } else {
     std::erase(line.waiting, &seq);
   }
+  shares_.leave(seq.share().tenant);
+  deadlines_.erase({seq.deadline_us(), seq.id()});
   seq.finish(reason);
   ++stats_.finished;
   sequences_.erase(SeqId(seq.id()));

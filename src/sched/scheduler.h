@@ -3,7 +3,9 @@
 //
 //   loop { next_step(plan); <build batch, run, sample>; commit_step(plan, outcomes); finish(...) for those that ended }
 //
-// A step belongs to one model (models take turns) and holds its decodes first, then prefill chunks, under a token budget.
+// A step belongs to one model (models take turns) and holds its decodes first, then prefill chunks, under a budget of rows and of time: while
+// sequences wait for their next token, what the model of step times (StepTimeModel) says fits into the target. Tenants share computed tokens by
+// their weights (FairShares); the first prefill in line has a quarter of the budget, the shortest ones go first with the rest.
 // Out of blocks: who waits, waits; who runs takes the blocks of the last in line (OrderPolicy), who then recomputes. A sequence that
 // could not fit even alone is refused at submit, or ends with FinishReason::kLength when it has grown that far.
 // Owns: sequences and their leases.   Invariants: (1) one plan in flight at most.  (2) whoever holds blocks is running, or was set aside.
@@ -18,18 +20,22 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "kv/cache.h"
 #include "kv/snapshot.h"
+#include "sched/fair_shares.h"
 #include "sched/order_policy.h"
 #include "sched/sequence.h"
 #include "sched/start_order.h"
 #include "sched/step_plan.h"
+#include "sched/step_time.h"
 
 namespace pagoda::sched {
 
@@ -37,6 +43,10 @@ enum class KvReuse : uint8_t {
   kOn,
   kOff,  // after every sampled token the blocks are given back, and the whole prefix is computed again (--kv-cache off)
 };
+
+inline constexpr int64_t kAgeUs = 10'000'000;
+// 100 ms, or twice what a single row takes, if that is longer.
+inline constexpr int64_t kAutoTarget = -1;
 
 struct SchedConfig {
   int32_t step_tokens = 512;   // rows of one step; decodes come first, but prefills always get a tenth
@@ -47,6 +57,9 @@ struct SchedConfig {
   int32_t max_waiting = 1024;  // of all models; submit refuses beyond
   KvReuse kv_reuse = KvReuse::kOn;
   int64_t overtake_us = 1'000'000;  // who waits to start for longer is not overtaken by longer cached prefixes any more
+  int64_t age_us = kAgeUs;          // of waiting: what one step of priority is worth
+  // How long a step may take while sequences wait for their next token (StepTimeModel). Prefills get at least a tenth of it all the same.
+  int64_t target_us = 0;  // 0: however long it takes; kAutoTarget
 
   // The most rows that a plan can have.
   int32_t max_prefill_rows() const { return step_tokens * quiet_factor; }  // of one step
@@ -65,6 +78,10 @@ struct SchedStats {
   uint64_t computed_tokens = 0;  // rows of committed steps
   uint64_t sampled_tokens = 0;
   uint64_t reused_tokens = 0;  // prompt tokens that no row was spent on
+  uint64_t timeouts = 0;       // sequences whose deadline passed
+  uint64_t late_steps = 0;     // that took longer than target_us while sequences waited for their next token
+  int64_t target_us = 0;       // now; 0: none
+  double predicted_us = 0;     // of the last step
 };
 
 class Scheduler {
@@ -119,6 +136,7 @@ class Scheduler {
     kv::Cache* cache = nullptr;
     std::deque<Sequence*> waiting;
     std::vector<Sequence*> running;
+    StepTimeModel step_time{};
   };
   struct Planned {
     Sequence* seq = nullptr;
@@ -131,10 +149,37 @@ class Scheduler {
   void plan_any(StepPlan& plan);
   void plan_model(ModelLine& line, StepPlan& plan);
   void plan_decodes(ModelLine& line, StepPlan& plan);
-  int32_t plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan);
-  void plan_starts(ModelLine& line, int32_t budget, StepPlan& plan);
+  // What is left of a step for prefill rows.
+  struct Budget {
+    int32_t rows = 0;
+    double us = 0;
+  };
+  // A sequence that wants prefill rows, and how it ranks: less first.
+  struct Candidate {
+    Sequence* seq = nullptr;
+    int64_t priority = 0;
+    bool is_owed = false;  // nothing of its tenant runs
+    double served = 0;
+    int32_t work = 0;  // rows to compute
+    bool ranks_before(const Candidate& other) const;
+  };
+  Budget budget_of(const ModelLine& line, const StepPlan& plan) const;
+  void plan_prefills(ModelLine& line, Budget budget, StepPlan& plan);
+  void rank(ModelLine& line, const Sequence* first);
+  Candidate candidate_of(Sequence& seq) const;
+  Budget first_budget(const ModelLine& line, Sequence& first, const Budget& budget) const;
+  Grant plan_chunk(ModelLine& line, Sequence& seq, const Budget& most, Budget& budget, StepPlan& plan);
+  void plan_start(ModelLine& line, Sequence& seq, Budget& budget, StepPlan& plan);
   bool may_start(const ModelLine& line, const Sequence& seq) const;
-  int32_t chunk_of(const Sequence& seq, int32_t budget) const;
+  struct Slot {
+    bool is_there = false;
+    Sequence* victim = nullptr;  // whose it is to be
+  };
+  Slot slot_for(const ModelLine& line, const Sequence& seq) const;
+  bool is_within_target(const ModelLine& line) const;
+  Sequence* last_of_many(const Sequence& except) const;
+  int32_t chunk_of(const ModelLine& line, const Sequence& seq, const Budget& budget) const;
+  int64_t target_us(const ModelLine& line) const;
   Grant grant(ModelLine& line, Sequence& seq, int32_t n_tokens, StepPlan& plan);
   Room make_room(Sequence& seq, int32_t& n_tokens, StepPlan& plan);
   Room start_over(Sequence& seq);
@@ -148,6 +193,8 @@ class Scheduler {
   void resume_late();
   bool resume_stuck();
   void complete_tickets();
+  void expire(StepPlan& plan);
+  void learn(ModelLine& line);
   void estimate_hits(const ModelLine& line);
   void commit_rows(ModelLine& line, Sequence& seq, const SeqRows& rows, const StepOutcome& outcome);
   void replace(Sequence& seq, std::vector<TokenId> tokens);
@@ -171,7 +218,13 @@ class Scheduler {
   std::vector<Sequence*> set_aside_;   // those with waiting_on()
   std::vector<Sequence*> pinned_;      // in a waiting line and holding blocks, since they were set aside there
   const Sequence* blocked_ = nullptr;  // first in line of those that found no room: nobody behind it may start
+  FairShares shares_;
   StartOrder start_order_;
+  std::set<std::pair<int64_t, SeqId>> deadlines_;
+  std::vector<Candidate> ranked_;  // of the step being planned, as best_priority_: of all in the line
+  int64_t best_priority_ = 0;
+  StepLoad load_;                  // of the plan in flight, likewise:
+  int64_t begin_us_ = 0;
   std::vector<kv::TicketId> tickets_;  // scratch
   uint64_t next_order_ = 0;
   int32_t logits_left_ = 0;  // of the step being planned

@@ -1,4 +1,4 @@
-// Scheduler, the planning half: what runs next, and whose blocks it takes.
+// Scheduler, planning: what runs next, and whose blocks it takes. Prefills and starts: scheduler_prefill.cc.
 #include <algorithm>
 #include <utility>
 
@@ -6,17 +6,19 @@
 #include "sched/scheduler.h"
 
 namespace pagoda::sched {
-
 void Scheduler::next_step(StepPlan& plan) {
   CHECK(!in_flight_);
   plan.clear();
   planned_.clear();
+  begin_us_ = clock_.now_us();
+  expire(plan);
   complete_tickets();
   resume_late();
   do {
     plan_any(plan);
   } while (plan.empty() && resume_stuck());
   in_flight_ = !plan.empty();
+  load_ = plan.load();
   publish();
 }
 
@@ -34,94 +36,17 @@ void Scheduler::plan_model(ModelLine& line, StepPlan& plan) {
   const size_t n_most = std::min(line.running.size() + line.waiting.size(), static_cast<size_t>(config_.max_running));
   logits_left_ = config_.max_logits - static_cast<int32_t>(n_most);
   plan_decodes(line, plan);
-  const int32_t n_decodes = static_cast<int32_t>(plan.rows.size());
-  const int32_t step_tokens = n_decodes == 0 ? config_.max_prefill_rows() : config_.step_tokens;
-  int32_t budget = std::max(step_tokens - n_decodes, std::max(1, config_.step_tokens / 10));
-  budget = plan_prefills(line, budget, plan);
-  plan_starts(line, budget, plan);
+  plan_prefills(line, budget_of(line, plan), plan);
   if (plan.empty()) plan.block_ops.clear();  // their blocks were taken back
 }
 
-// In the loops below grant() removes nothing in front of index i: victims stand behind, and an ended sequence is the one at i.
+// grant() removes nothing in front of index i: victims stand behind, and an ended sequence is the one at i.
 void Scheduler::plan_decodes(ModelLine& line, StepPlan& plan) {
   for (size_t i = 0; i < line.running.size();) {
     Sequence& seq = *line.running[i];
     const bool wants_row = seq.state() == SeqState::kDecoding && !seq.waiting_on();
     if (!wants_row || grant(line, seq, 1, plan) != Grant::kEnded) ++i;
   }
-}
-
-// Returns what is left of the budget.
-int32_t Scheduler::plan_prefills(ModelLine& line, int32_t budget, StepPlan& plan) {
-  for (size_t i = 0; i < line.running.size() && budget > 0;) {
-    Sequence& seq = *line.running[i];
-    const int32_t chunk = chunk_of(seq, budget);
-    if (seq.state() != SeqState::kPrefilling || seq.waiting_on() || chunk == 0) {
-      ++i;
-      continue;
-    }
-    const Grant grant_given = grant(line, seq, chunk, plan);
-    if (grant_given == Grant::kRows) budget -= plan.rows.back().n_tokens;
-    if (grant_given != Grant::kEnded) ++i;
-  }
-  return budget;
-}
-
-// One that finds no room, or waits, holds up those behind it in line only.
-void Scheduler::plan_starts(ModelLine& line, int32_t budget, StepPlan& plan) {
-  if (line.waiting.empty() || budget <= 0 || line.running.size() >= static_cast<size_t>(config_.max_running)) return;
-  estimate_hits(line);
-  for (Sequence* seq : start_order_.of(line.waiting, clock_.now_us())) {
-    if (budget <= 0 || line.running.size() >= static_cast<size_t>(config_.max_running)) return;
-    const int32_t chunk = chunk_of(*seq, budget);
-    if (chunk == 0) return;
-    if (seq->waiting_on()) continue;
-    // Those that were set aside in line will run: no more than can.
-    const bool is_full = line.running.size() + pinned_.size() >= static_cast<size_t>(config_.max_running);
-    if (is_full && std::ranges::find(pinned_, seq) == pinned_.end()) continue;
-    if (!may_start(line, *seq)) {
-      block(*seq);
-      continue;
-    }
-    if (grant(line, *seq, chunk, plan) != Grant::kRows) continue;
-    budget -= plan.rows.back().n_tokens;
-    std::erase(line.waiting, seq);
-    std::erase(pinned_, seq);
-    insert_in_order(line.running, *seq);
-    seq->start();
-  }
-}
-
-// A glance at the index for those who may start soon; what it says holds for a while.
-void Scheduler::estimate_hits(const ModelLine& line) {
-  constexpr int64_t kFreshUs = 100'000;
-  if (line.waiting.size() < 2) return;
-  const int64_t now_us = clock_.now_us();
-  for (size_t i = 0; i < std::min(line.waiting.size(), StartOrder::kLookAhead); ++i) {
-    Sequence& seq = *line.waiting[i];
-    if (seq.hit_us >= 0 && now_us - seq.hit_us < kFreshUs) continue;
-    const bool may_match = seq.lease.reuse == kv::PrefixReuse::kMatch;
-    seq.hit_tokens = may_match ? line.cache->match_tokens(seq.lease.cache_namespace(), seq.tokens()) : 0;
-    seq.hit_us = now_us;
-  }
-}
-
-// Nobody overtakes one who waits for room. Whoever starts has room for all it knows by now, and leaves the others a block each to
-// grow into: starting only to be preempted at once is work for nothing. Where nobody runs, it may try in any case.
-bool Scheduler::may_start(const ModelLine& line, const Sequence& seq) const {
-  if (blocked_ && policy_.before(*blocked_, seq)) return false;
-  if (std::ranges::all_of(lines_, [](const ModelLine& other) { return other.running.empty(); })) return true;
-  const int32_t chunk = std::max(1, chunk_of(seq, config_.step_tokens));
-  return line.cache->has_room(seq.lease, seq.tokens(), chunk, static_cast<uint32_t>(line.running.size()));
-}
-
-// 0: a step's logits are used up.
-int32_t Scheduler::chunk_of(const Sequence& seq, int32_t budget) const {
-  int32_t most = config_.chunk_tokens > 0 ? std::min(config_.chunk_tokens, budget) : budget;
-  if (seq.prompt_logits() == PromptLogits::kAll) {
-    most = std::min(most, std::max(0, seq.n_logits_done() - seq.n_computed()) + logits_left_);
-  }
-  return std::min(seq.n_to_compute(), most);
 }
 
 // Asks the cache for room for the sequence's next n tokens, and puts them in the plan.
@@ -165,7 +90,9 @@ Scheduler::Room Scheduler::make_room(Sequence& seq, int32_t& n_tokens, StepPlan&
     erase(seq, FinishReason::kLength);
     return Room::kEnded;
   }
-  if (policy_.before(seq, *victim) && (seq.is_running() || !victim->is_running())) {
+  const bool may_take = policy_.before(seq, *victim) && (seq.is_running() || !victim->is_running());
+  if (!may_take) victim = last_of_many(seq);
+  if (victim) {
     preempt(*victim, plan);
     return Room::kAskAgain;
   }
@@ -230,6 +157,7 @@ void Scheduler::preempt(Sequence& victim, StepPlan& plan) {
   std::erase(pinned_, &victim);
   if (victim.is_running()) {
     std::erase(line.running, &victim);
+    shares_.stop(victim.share().tenant);
     insert_in_order(line.waiting, victim);
   }
   victim.preempt();

@@ -198,9 +198,9 @@ TEST(StartOrderTest, HitsThenLineThenAge) {
     line.push_back(seqs.back().get());
   }
   const auto ids = [&](int64_t bound, int64_t now) {
-    StartOrder order(bound);
+    StartOrder order(bound, kAgeUs);
     std::string out;
-    for (const Sequence* s : order.of(line, now)) out += std::to_string(s->id().value);
+    for (const Sequence* s : order.of(line, now, FairShares())) out += std::to_string(s->id().value);
     return out;
   };
   EXPECT_EQ(ids(1000, 200), "41320");

@@ -41,6 +41,7 @@ enum class FinishReason : uint8_t {
   kLength,     // max_tokens, the context, or the memory for it, is used up
   kCancelled,  // the client went away
   kFailed,     // this sequence's computation failed
+  kTimeout,    // its deadline passed
 };
 
 // Which rows' logits the engine wants besides the row that samples.

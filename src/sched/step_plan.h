@@ -8,6 +8,7 @@
 #include "kv/block_op.h"
 #include "kv/ids.h"
 #include "sched/sequence.h"
+#include "sched/step_time.h"
 
 namespace pagoda::sched {
 
@@ -44,6 +45,17 @@ struct StepPlan {
     int32_t n = 0;
     for (const SeqRows& seq_rows : rows) n += seq_rows.n_tokens;
     return n;
+  }
+  StepLoad load() const {
+    StepLoad load;
+    for (const SeqRows& seq_rows : rows) {
+      if (seq_rows.n_tokens == 1 && seq_rows.sampling == Sampling::kLastRow) {
+        load.add_decode(seq_rows.first_position);
+      } else {
+        load.add_prefill(seq_rows.first_position, seq_rows.n_tokens);
+      }
+    }
+    return load;
   }
   void clear() {
     rows.clear();
