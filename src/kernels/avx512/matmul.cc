@@ -3,6 +3,7 @@
 #endif
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 

@@ -155,6 +155,8 @@ struct Int8Call {
 
 // Blocks of rows that share the asking for the panels that come next.
 inline constexpr int kAskingBlocks = 4;
+// How far ahead at least: a stream from memory that is asked for 6 KB ahead is a quarter slower than one of 8 to 16 KB.
+inline constexpr size_t kLeastAhead = 8192;
 
 // The panels from `panel` on, as they lie.
 template <tensor::DType kType, int kPanels>
@@ -168,7 +170,7 @@ Int8Job<PanelSource<kType>, kPanels> panel_job(const Int8Call& call, int panel, 
   for (int p = 0; p < kPanels; ++p) {
     job.panel[p] = panel + p < call.panels.end ? panel + p : panel;
     const std::byte* at = call.w->panel(job.panel[p]);
-    const std::byte* ahead = at + kPanels * call.w->panel_bytes + begin * Source::kCellBytes;
+    const std::byte* ahead = at + std::max(kPanels * call.w->panel_bytes, kLeastAhead) + begin * Source::kCellBytes;
     job.w[p] = Source::at(at, call.w->n_cols, begin, {ahead, ahead_bytes});
   }
   return job;
