@@ -37,6 +37,11 @@ bench: build ## every *_bench program; ARGS go to each
 	@scripts/fetch_model $(MODEL) >/dev/null
 	@scripts/run_bench $(ARGS)
 
+load: build ## load in steps of 1 to 256 clients, a table and build/load.svg: 5 minutes (ARGS="--server 'NAME=COMMAND with {port}'": a peer too)
+	@scripts/setup test
+	@scripts/fetch_model $(MODEL) >/dev/null
+	@build/venv/bin/python tests/perf/load.py --server 'pagoda=$(PAGODA) serve $(MODEL) --port {port}' $(ARGS)
+
 kv-quality: build ## what KV formats cost on every recipe's model, on a novel: hours (ARGS='--formats q8 --tokens 8192': less)
 	@scripts/kv_quality $(ARGS)
 
@@ -54,4 +59,4 @@ clean: ## delete build/
 	rm -rf build
 
 .NOTPARALLEL:
-.PHONY: help serve run build test test-all lint bench kv-quality format setup model clean
+.PHONY: help serve run build test test-all lint bench load kv-quality format setup model clean
