@@ -46,11 +46,11 @@ def real_model():
 
 @pytest.fixture
 def start_server(pagoda, tmp_path):
-    """start_server(MODEL, *options) -> Server; whatever still runs when the test ends is stopped and must end with 0."""
+    """start_server(MODEL, *options, tls=None) -> Server; whatever still runs when the test ends is stopped and must end with 0."""
     servers = []
 
-    def start(model, *options):
-        servers.append(Server(pagoda, model, *options, log_path=tmp_path / f"server{len(servers)}.log"))
+    def start(model, *options, tls=None):
+        servers.append(Server(pagoda, model, *options, log_path=tmp_path / f"server{len(servers)}.log", tls=tls))
         return servers[-1]
 
     yield start

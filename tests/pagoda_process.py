@@ -78,11 +78,12 @@ def free_port():
 
 
 class Server:
-    """`pagoda serve MODEL` on a free loopback port; ready when constructed, its log in log_path."""
+    """`pagoda serve MODEL` on a free loopback port; ready when constructed, its log in log_path. tls: an ssl.SSLContext that
+    trusts the certificate of its options."""
 
-    def __init__(self, pagoda, model, *options, log_path):
-        self.port, self.log_path = free_port(), Path(log_path)
-        self.url = f"http://127.0.0.1:{self.port}"
+    def __init__(self, pagoda, model, *options, log_path, tls=None):
+        self.port, self.log_path, self.tls = free_port(), Path(log_path), tls
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         command = [pagoda.binary, "serve", model, "--host", "127.0.0.1", "--port", self.port, "--kv-probe", "off", *options]
         self.log = open(self.log_path, "w")
         self.process = subprocess.Popen(
@@ -106,7 +107,7 @@ class Server:
         while time.monotonic() < deadline:
             assert self.process.poll() is None, f"the server ended with {self.process.returncode}:\n{self.log_end()}"
             try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
+                with urllib.request.urlopen(f"{self.url}/health", timeout=5, context=self.tls) as answer:
                     if answer.status == 200:
                         return
             except (urllib.error.URLError, OSError):
@@ -123,10 +124,9 @@ class Server:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.exchange(urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}))
 
-    @staticmethod
-    def exchange(request):
+    def exchange(self, request):
         try:
-            with urllib.request.urlopen(request, timeout=COMMAND_SECONDS) as answer:
+            with urllib.request.urlopen(request, timeout=COMMAND_SECONDS, context=self.tls) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

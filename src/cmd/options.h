@@ -43,7 +43,7 @@ struct Options {
   std::string explain = "on";
   int step_tokens = 256;
   int chunk_tokens = 0;
-  int max_queued = 512;
+  int max_queued = 1024;
   int max_running = 256;
   std::string target_itl = "auto";
   std::string context_policy = "refuse";
@@ -54,6 +54,15 @@ struct Options {
   std::string alias;
   bool strict_model = false;
   std::string cors_origin;
+  std::string tls_cert;  // files; both or none
+  std::string tls_key;
+  int max_connections = 16'384;
+  int max_streams = 4096;
+  std::string max_body = "16M";
+  std::string max_header = "32K";
+  int stall_limit_seconds = 300;
+  int drain_delay_seconds = 0;
+  int drain_limit_seconds = 600;
   std::string chat_template;  // path of a file
   std::string log_level;      // empty: info for serve, warn else
 

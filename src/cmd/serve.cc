@@ -1,8 +1,11 @@
 #include <cstdio>
 
 #include "api/json_text.h"
+#include "base/named.h"
 #include "cmd/commands.h"
 #include "cmd/version.h"
+#include "http/file_limit.h"
+#include "http/tls_keys.h"
 #include "serve/server.h"
 #include "tools/idle_probe.h"
 
@@ -28,19 +31,43 @@ void say_ready(const Options& options, const engine::ModelInfo& model, const std
   std::fflush(stdout);
 }
 
-}  // namespace
+constexpr uint64_t kLeastHeadBytes = 1024, kMostHeadBytes = 1 << 20;
 
-Status serve(const Options& options) {
-  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
-  if (options.kv_probe == "idle") config.idle.make = tools::idle_probe(config);
-  TRY_ASSIGN(const auto engine, engine::Engine::create(config));
+// What is wrong with them is said before a model is loaded.
+Result<serve::ServeOptions> serve_options(const Options& options) {
   serve::ServeOptions serving;
   serving.host = options.host;
   serving.port = options.port;
   serving.model_names = options.strict_model ? serve::ModelNames::kStrict : serve::ModelNames::kAny;
-  serving.reports = config.explain == engine::Explain::kOn ? serve::CacheReporting::kOn : serve::CacheReporting::kOff;
   serving.cors_origin = options.cors_origin;
   serving.version = kVersion;
+  serving.max_connections = static_cast<size_t>(options.max_connections);
+  serving.max_streams = static_cast<size_t>(options.max_streams);
+  serving.stall_limit = std::chrono::seconds(options.stall_limit_seconds);
+  serving.drain_delay = std::chrono::seconds(options.drain_delay_seconds);
+  serving.drain_limit = std::chrono::seconds(options.drain_limit_seconds);
+  TRY_ASSIGN(serving.max_body_bytes, named("--max-body", parse_bytes(options.max_body)));
+  if (serving.max_body_bytes < 1 || serving.max_body_bytes > engine::TrafficMemory::kMostBodyBytes)
+    return fail(Error{ErrorCode::kInvalidArgument, "a body may have 1 to 16777216 bytes", "--max-body"});
+  TRY_ASSIGN(serving.max_head_bytes, named("--max-header", parse_bytes(options.max_header)));
+  if (serving.max_head_bytes < kLeastHeadBytes || serving.max_head_bytes > kMostHeadBytes)
+    return fail(Error{ErrorCode::kInvalidArgument, "a head may have 1024 to 1048576 bytes", "--max-header"});
+  if (options.tls_cert.empty() && !options.tls_key.empty())
+    return fail(Error{ErrorCode::kInvalidArgument, "this needs --tls-cert FILE", "--tls-key"});
+  serving.tls = {options.tls_cert, options.tls_key.empty() ? options.tls_cert : options.tls_key};
+  if (serving.tls.is_used()) TRY(http::TlsKeys::load(serving.tls));
+  return serving;
+}
+
+}  // namespace
+
+Status serve(const Options& options) {
+  TRY_ASSIGN(serve::ServeOptions serving, serve_options(options));
+  TRY_ASSIGN(engine::EngineConfig config, engine_config(options));
+  if (options.kv_probe == "idle") config.idle.make = tools::idle_probe(config);
+  TRY_ASSIGN(const auto engine, engine::Engine::create(config));
+  serving.reports = config.explain == engine::Explain::kOn ? serve::CacheReporting::kOn : serve::CacheReporting::kOff;
+  http::raise_file_limit(serving.max_connections);
   TRY_ASSIGN(const auto server, serve::Server::create(*engine, serving));
   say_ready(options, engine->models().front(), server->url());
   server->run();

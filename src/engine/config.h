@@ -71,7 +71,7 @@ struct EngineConfig {
   int n_threads = 0;                        // 0: the cores this process may use
   int step_tokens = 256;                    // rows of one step at most
   int chunk_tokens = 0;                     // rows of one prefill chunk at most; 0: what the step has left
-  int max_queued = 512;                     // waiting requests; more are refused as overloaded
+  int max_queued = 1024;                    // waiting requests; more are refused as overloaded
   int max_running = 256;                    // sequences that compute at once
   int64_t target_itl_us = 0;                // of streams beside prompts (sched::SchedConfig::target_us)
   ContextPolicy context_policy{};           // of requests that name none

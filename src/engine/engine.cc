@@ -25,6 +25,7 @@ namespace pagoda::engine {
 namespace {
 
 constexpr int kIntakeWorkers = 2;
+constexpr int64_t kAsleep = -1;          // turn_begun_us_ while the engine thread sleeps
 constexpr int64_t kFlushUs = 5'000'000;  // at the end, for blocks on their way to a tier
 
 struct SubmitMessage {
@@ -76,6 +77,7 @@ class EngineImpl final : public Engine, private LogitsReader {
         desk_(*runner_, clock_, secret_, traffic_->most_part_bytes(runner_->context_tokens()),
               [wake] { wake->signal(); }),
         mailbox_(wake),
+        max_queued_(config.max_queued),
         idle_(config.idle),
         busy_us_(clock_.now_us()),
         intake_(std::make_unique<Intake>(
@@ -150,6 +152,8 @@ class EngineImpl final : public Engine, private LogitsReader {
     const KvTiers* tiers = runner_->tiers();
     return {.running = static_cast<int>(sched.running),
             .waiting = static_cast<int>(sched.waiting),
+            .most_waiting = max_queued_,
+            .turn_us = turn_us(),
             .steps = sched.steps,
             .preemptions = sched.preemptions,
             .kv_budget_bytes = pool.budget_bytes,
@@ -182,6 +186,7 @@ class EngineImpl final : public Engine, private LogitsReader {
   void loop() {
     std::vector<Message> messages;
     while (!stopping_.load()) {
+      turn_begun_us_.store(clock_.now_us(), std::memory_order_relaxed);
       mailbox_.take(messages);
       for (Message& message : messages) {
         std::visit(Overloaded{[this](SubmitMessage& m) { start_request(std::move(m.active)); },
@@ -201,8 +206,11 @@ class EngineImpl final : public Engine, private LogitsReader {
       if (stepped) records_.steps.push(runner_->record());
       if (stepped) busy_us_ = clock_.now_us();
       if (stepped || answers || !messages.empty() || runner_->prepare() || work_idly()) continue;
-      mailbox_.wait(timeout_us());
+      const std::optional<int64_t> wait_us = timeout_us();
+      turn_begun_us_.store(kAsleep, std::memory_order_relaxed);
+      mailbox_.wait(wait_us);
     }
+    turn_begun_us_.store(kAsleep, std::memory_order_relaxed);
     for (const auto& [seq, generation] : generations_) runner_->scheduler().cancel(seq);
     generations_.clear();
     const int64_t end_us = clock_.now_us() + kFlushUs;
@@ -393,6 +401,11 @@ class EngineImpl final : public Engine, private LogitsReader {
   }
 
   // ---- any thread --------------------------------------------------------------------------------------------------------------
+  int64_t turn_us() const {
+    const int64_t begun_us = turn_begun_us_.load(std::memory_order_relaxed);
+    return begun_us == kAsleep ? 0 : std::max<int64_t>(1, clock_.now_us() - begun_us);
+  }
+
   // Leaves the request's record and forgets it.
   void close(ActiveRequest& active, RequestRecord::Outcome outcome) {
     active.record.finished_us = clock_.now_us();
@@ -430,6 +443,8 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::unordered_map<RequestId, std::shared_ptr<ActiveRequest>>
       live_;  // guarded by live_mutex_, as is pushing to records_.requests
   Mailbox<Message> mailbox_;
+  const int max_queued_;
+  std::atomic<int64_t> turn_begun_us_{kAsleep};
   std::atomic<uint64_t> next_id_{1};
   std::atomic<bool> draining_{false};
   std::atomic<bool> stopping_{false};

@@ -46,8 +46,10 @@ struct TierReport {
 
 // A moment's figures, from any thread.
 struct EngineStats {
-  int running = 0;  // sequences with blocks
-  int waiting = 0;  // sequences without
+  int running = 0;       // sequences with blocks
+  int waiting = 0;       // sequences without
+  int most_waiting = 0;  // beyond, requests are refused
+  int64_t turn_us = 0;   // how long the engine thread has been in its present turn; 0: it sleeps, with nothing to do
   uint64_t steps = 0;
   uint64_t preemptions = 0;
   uint64_t kv_budget_bytes = 0;

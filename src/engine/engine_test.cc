@@ -134,6 +134,16 @@ Result<SessionAnswer> ask_session(Engine& engine, SessionAsk ask) {
   return answer;
 }
 
+TEST_F(EngineTest, TellsHowLongATurnTakes) {
+  const auto engine = make();
+  std::atomic<bool> may_go = false;
+  engine->ask_kv([&](const kv::Account&) { may_go.wait(false); });
+  while (engine->stats().turn_us < 20'000) std::this_thread::sleep_for(milliseconds(1));
+  may_go = true;
+  may_go.notify_one();
+  while (engine->stats().turn_us > 0) std::this_thread::sleep_for(milliseconds(1));
+}
+
 TEST_F(EngineTest, SessionsHoldWhatRequestsLeave) {
   const auto engine = make();
   Request request = request_of(1, 100, 10);

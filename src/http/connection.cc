@@ -18,24 +18,19 @@ constexpr milliseconds kLingerTimeout{5'000};
 // While others find no room: a body without a byte, and an answer of which nothing is read, for that long make some.
 constexpr milliseconds kStalledBody{2'000}, kStalledReader{10'000};
 
-std::string peer_name(const asio::ip::tcp::socket& socket) {
-  error_code error;
-  const auto endpoint = socket.remote_endpoint(error);
-  return error ? "unknown" : endpoint.address().to_string() + ":" + std::to_string(endpoint.port());
-}
-
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionContext> context, ByteReservation memory,
+Connection::Connection(Transport transport, std::shared_ptr<ConnectionContext> context, ByteReservation memory,
                        std::function<void(Connection*)> on_closed)
-    : socket_(std::move(socket)),
+    : transport_(std::move(transport)),
       context_(std::move(context)),
       on_closed_(std::move(on_closed)),
-      deadline_timer_(socket_.get_executor()),
-      keepalive_timer_(socket_.get_executor()),
+      deadline_timer_(transport_.get_executor()),
+      keepalive_timer_(transport_.get_executor()),
       parser_({context_->options.max_head_bytes, context_->options.max_body_bytes, context_->options.large_bodies,
                context_->options.body_limit_hint}),
       rest_memory_(std::move(memory)),
+      transport_memory_(context_->options.memory),
       received_memory_(context_->options.memory),
       body_memory_(context_->options.memory) {
   ++context_->live_connections;
@@ -45,16 +40,15 @@ Connection::~Connection() { --context_->live_connections; }
 
 void Connection::start() {
   post([self = shared_from_this()] {
-    error_code ignored;
-    self->socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-    self->socket_.non_blocking(true, ignored);
-    self->peer_ = peer_name(self->socket_);
-    self->arm(Deadline::kIdle);
+    self->transport_.open();
+    self->peer_ = self->transport_.peer_name();
+    if (!self->hold_transport()) return self->close();
+    self->arm(self->transport_.is_handshaking() ? Deadline::kHandshake : Deadline::kIdle);
     self->read();
   });
 }
 
-void Connection::post(std::function<void()> work) { asio::post(socket_.get_executor(), std::move(work)); }
+void Connection::post(std::function<void()> work) { asio::post(transport_.get_executor(), std::move(work)); }
 
 void Connection::drain() {
   post([self = shared_from_this()] {
@@ -90,7 +84,7 @@ void Connection::drop_stalled() {
 void Connection::read() {
   if (is_reading_ || is_closed_ || peer_ended_ || (exchange_ && received_.size() >= kKeptBytes)) return;
   is_reading_ = true;
-  socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
+  transport_.async_wait_read([self = shared_from_this()](error_code error) {
     self->is_reading_ = false;
     if (self->is_closed_) return;
     if (error) return self->on_read_end(true);
@@ -105,11 +99,24 @@ void Connection::on_readable() {
   thread_local std::array<char, kReadBytes> buffer;  // of the io thread: nothing stays in it
   const size_t room = exchange_ ? kKeptBytes - received_.size() : buffer.size();
   error_code error;
-  const size_t n_bytes = socket_.read_some(asio::buffer(buffer.data(), room), error);
+  const size_t n_bytes = transport_.read_some(asio::buffer(buffer.data(), room), error);
+  if (!hold_transport()) return close();
+  if (deadline_ == Deadline::kHandshake && !transport_.is_handshaking()) arm(Deadline::kIdle);
+  if (error && transport_.met_plain_http() && !was_asked_)
+    return refuse(400, "this port speaks HTTPS: use https:// instead of http://");
   if (error == asio::error::would_block || error == asio::error::try_again) return;
   if (error) return on_read_end(error != asio::error::eof);
   last_read_ = std::chrono::steady_clock::now();
   on_read({buffer.data(), n_bytes});
+}
+
+// Nobody can be told without room for TLS itself.
+bool Connection::hold_transport() {
+  const size_t n_bytes = transport_.transient_bytes();
+  transport_memory_.shrink_to(n_bytes);
+  if (context_->options.memory == nullptr || transport_memory_.grow_to(n_bytes)) return true;
+  if (context_->on_shortage) context_->on_shortage();
+  return false;
 }
 
 void Connection::on_read(std::string_view bytes) {
@@ -205,7 +212,7 @@ void Connection::refuse_for_room(std::string_view what) {
 void Connection::send_continue() {
   // Nothing else is being written between two answers, so the socket has room for these few bytes.
   error_code ignored;
-  socket_.write_some(asio::buffer("HTTP/1.1 100 Continue\r\n\r\n", 25), ignored);
+  transport_.write_some({asio::buffer("HTTP/1.1 100 Continue\r\n\r\n", 25)}, ignored);
 }
 
 // ---- serving -----------------------------------------------------------------------------------------------------------
@@ -291,11 +298,11 @@ void Connection::write_some() {
     const size_t n_head = std::min(written_bytes_, output_.bytes.size());
     const std::array<asio::const_buffer, 2> rest{asio::buffer(output_.bytes) + n_head,
                                                  asio::buffer(output_.body) + (written_bytes_ - n_head)};
-    written_bytes_ += socket_.write_some(rest, error);
+    written_bytes_ += transport_.write_some(rest, error);
     if (error == asio::error::would_block || error == asio::error::try_again) {
       arm(Deadline::kWrite);
       blocked_since_ = std::chrono::steady_clock::now();
-      return socket_.async_wait(asio::ip::tcp::socket::wait_write, [self = shared_from_this()](error_code wait_error) {
+      return transport_.async_wait_write([self = shared_from_this()](error_code wait_error) {
         if (self->is_closed_) return;
         if (wait_error) return self->close();
         self->write_some();
@@ -339,8 +346,7 @@ void Connection::finish_exchange(Exchange::Output::Then then) {
 }
 
 void Connection::linger() {
-  error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  transport_.shutdown_send();
   is_lingering_ = true;
   received_.clear();
   if (peer_ended_) return close();
@@ -351,15 +357,16 @@ void Connection::linger() {
 void Connection::close() {
   if (std::exchange(is_closed_, true)) return;
   const std::shared_ptr<Connection> self = std::move(self_);  // to the end of this
-  error_code ignored;
   deadline_timer_.cancel();
   keepalive_timer_.cancel();
-  socket_.close(ignored);
+  if (!exchange_) transport_.shutdown_send();
+  transport_.close();
   set_active(false);
   parser_.discard();
   received_ = {};
   output_ = {};
-  for (ByteReservation* memory : {&rest_memory_, &received_memory_, &body_memory_}) memory->shrink_to(0);
+  for (ByteReservation* memory : {&rest_memory_, &transport_memory_, &received_memory_, &body_memory_})
+    memory->shrink_to(0);
   if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->gone();
   on_closed_(this);
 }
@@ -372,6 +379,9 @@ void Connection::arm(Deadline deadline) {
   switch (deadline) {
     case Deadline::kNone:
       return static_cast<void>(deadline_timer_.cancel());
+    case Deadline::kHandshake:
+      deadline_timer_.expires_after(options.handshake_timeout);
+      break;
     case Deadline::kIdle:
       deadline_timer_.expires_after(options.idle_timeout);
       break;

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "http/exchange.h"
 #include "http/request_parser.h"
 #include "http/server.h"
+#include "http/transport.h"
 
 namespace pagoda::http {
 
@@ -35,11 +35,12 @@ struct ConnectionContext {
 
 class Connection final : public ExchangePeer, public std::enable_shared_from_this<Connection> {
  public:
-  static constexpr size_t kRestBytes = 8 * 1024;  // about, with its socket, parser and exchange
+  // About, with its socket, parser and exchange; with TLS: and Transport::kTlsBytes.
+  static constexpr size_t kRestBytes = 8 * 1024;
   static constexpr size_t kKeptBytes = 4 * 1024;  // of input that waits
 
-  // `memory`: kRestBytes, where the server counts.
-  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<ConnectionContext> context, ByteReservation memory,
+  // `memory`: for rest, where the server counts.
+  Connection(Transport transport, std::shared_ptr<ConnectionContext> context, ByteReservation memory,
              std::function<void(Connection*)> on_closed);
   ~Connection() override;
   void start();
@@ -55,10 +56,11 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
 
  private:
   // What the deadline timer is waiting for.
-  enum class Deadline { kNone, kIdle, kHead, kBody, kWrite, kLinger };
+  enum class Deadline { kNone, kHandshake, kIdle, kHead, kBody, kWrite, kLinger };
 
   void read();
   void on_readable();
+  bool hold_transport();
   void on_read(std::string_view bytes);
   bool keep(std::string_view bytes);
   void on_read_end(bool was_reset);
@@ -83,7 +85,7 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   // The answer to a request begins: exchange_.
   void begin_exchange(const HttpRequest& request);
 
-  boost::asio::ip::tcp::socket socket_;
+  Transport transport_;
   const std::shared_ptr<ConnectionContext> context_;
   const std::function<void(Connection*)> on_closed_;
   boost::asio::steady_timer deadline_timer_;
@@ -93,8 +95,9 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   std::string peer_;
   std::string received_;  // not yet parsed
   ByteReservation rest_memory_;
-  ByteReservation received_memory_;  // beyond kKeptBytes
-  ByteReservation body_memory_;      // of the body that is being received
+  ByteReservation transport_memory_;  // what TLS holds meanwhile
+  ByteReservation received_memory_;   // beyond kKeptBytes
+  ByteReservation body_memory_;       // of the body that is being received
   std::chrono::steady_clock::time_point last_read_;
   std::shared_ptr<Exchange> exchange_;  // the request being served, if one is
   std::shared_ptr<Connection> self_;    // while exchange_ is: reading may be paused, and then nothing is pending

@@ -33,6 +33,7 @@ class RawClient {
   RawClient& operator=(const RawClient&) = delete;
 
   bool is_connected() const { return is_connected_; }
+  int fd() const { return fd_; }
   void close() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;

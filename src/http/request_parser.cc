@@ -16,6 +16,10 @@ namespace beast_http = boost::beast::http;
 // "0\r\n\r\n". Fewer bytes cannot end a chunked body, and Beast 1.81 asserts that it never gets fewer after "0\r\n".
 constexpr size_t kLastChunkBytes = 5;
 
+// The first byte of a TLS client, none of whose lines may ever end.
+constexpr char kTlsHandshake = '\x16';
+constexpr const char* kTlsMessage = "this port speaks HTTP without TLS: use http:// instead of https://";
+
 int status_of(const boost::system::error_code& error) {
   if (error == beast_http::error::header_limit) return 431;
   if (error == beast_http::error::body_limit) return 413;
@@ -61,6 +65,7 @@ size_t RequestParser::feed(std::string_view bytes) {
   if (state_ == State::kEmpty) {  // empty lines before a request are skipped (RFC 9112 sec. 2.2)
     while (consumed < bytes.size() && (bytes[consumed] == '\r' || bytes[consumed] == '\n')) ++consumed;
     if (consumed == bytes.size()) return consumed;
+    if (bytes[consumed] == kTlsHandshake) return fail(400, kTlsMessage), consumed;
     state_ = State::kHead;
   }
   auto& parser = impl_->parser;

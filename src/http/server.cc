@@ -1,7 +1,5 @@
 #include "http/server.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -17,6 +15,7 @@
 
 #include "base/log.h"
 #include "http/connection.h"
+#include "http/file_limit.h"
 #include "http/turned_away.h"
 
 namespace pagoda::http {
@@ -85,20 +84,15 @@ Result<tcp::acceptor> listen(asio::io_context& io, const HttpOptions& options) {
   return acceptor;
 }
 
-// Connections this process has descriptors for: with none left, nobody could be told why.
-size_t usable_connections(size_t wanted) {
-  constexpr size_t kOtherDescriptors = 64;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
-  const auto available = static_cast<size_t>(limit.rlim_cur);
-  return std::min(wanted, available > 2 * kOtherDescriptors ? available - kOtherDescriptors : kOtherDescriptors);
+size_t rest_bytes(const HttpOptions& options) {
+  return Connection::kRestBytes + (options.tls.is_used() ? Transport::kTlsBytes : 0);
 }
 
 // Half of the memory at most is for connections at rest.
 size_t connections_in(const HttpOptions& options) {
   constexpr size_t kLeast = 16;
   if (options.memory == nullptr) return options.max_connections;
-  const auto fitting = static_cast<size_t>(options.memory->bytes() / 2 / Connection::kRestBytes);
+  const auto fitting = static_cast<size_t>(options.memory->bytes() / 2 / rest_bytes(options));
   return std::min(options.max_connections, std::max(kLeast, fitting));
 }
 
@@ -110,6 +104,9 @@ std::string no_room_answer(const ConnectionContext& context) {
       "close\r\nContent-Length: {}\r\n\r\n{}",
       date_header(), response.content_type, context.common_headers, response.body.size(), response.body);
 }
+
+// The same in TLS before there are keys: a fatal alert, internal_error.
+constexpr std::string_view kNoRoomAlert{"\x15\x03\x03\x00\x02\x02\x50", 7};
 
 class AsioServer final : public HttpServer {
  public:
@@ -124,6 +121,11 @@ class AsioServer final : public HttpServer {
   ~AsioServer() override { stop(); }
 
   Status start() {
+    if (const TlsFiles& files = context_->options.tls; files.is_used()) {
+      TRY_ASSIGN(tls_keys_, TlsKeys::load(files));
+      tls_keys_->log_validity();
+      watch_tls_files();
+    }
     TRY_ASSIGN(acceptor_, listen(io_, context_->options));
     error_code ignored;
     endpoint_ = acceptor_.local_endpoint(ignored);
@@ -135,7 +137,8 @@ class AsioServer final : public HttpServer {
   uint16_t port() const override { return endpoint_.port(); }
   std::string url() const override {
     const std::string host = endpoint_.address().to_string();
-    return fmt::format("http://{}:{}", endpoint_.address().is_v6() ? "[" + host + "]" : host, port());
+    return fmt::format("{}://{}:{}", tls_keys_ ? "https" : "http",
+                       endpoint_.address().is_v6() ? "[" + host + "]" : host, port());
   }
 
   void watch_signals(std::function<void(int)> callback) override {
@@ -157,15 +160,18 @@ class AsioServer final : public HttpServer {
   void accept();
   void on_accept(tcp::socket socket);
   void wait_signal(std::function<void(int)> callback);
+  void watch_tls_files();
   void drop_stalled();
   std::vector<std::shared_ptr<Connection>> connections();
 
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   std::shared_ptr<ConnectionContext> context_;
+  std::unique_ptr<TlsKeys> tls_keys_;  // null: plain HTTP
   tcp::acceptor acceptor_{io_};
   TurnedAway turned_away_{io_};
   asio::steady_timer retry_{io_};
+  asio::steady_timer tls_check_{io_};
   asio::signal_set signals_{io_};
   tcp::endpoint endpoint_;
   std::vector<std::thread> threads_;
@@ -192,24 +198,26 @@ void AsioServer::accept() {
 
 void AsioServer::on_accept(tcp::socket socket) {
   std::shared_ptr<Connection> connection;
+  SslPtr ssl = tls_keys_ ? tls_keys_->new_session() : nullptr;
+  const bool is_usable = ssl || !tls_keys_;
   {
     const std::lock_guard lock(mutex_);
     if (is_stopping_) return;
     ByteBudget* const budget = context_->options.memory;
     std::optional<ByteReservation> memory;
-    if (budget != nullptr) memory = budget->try_reserve(Connection::kRestBytes);
-    if (open_.size() < context_->options.max_connections && (budget == nullptr || memory)) {
+    if (budget != nullptr) memory = budget->try_reserve(rest_bytes(context_->options));
+    if (is_usable && open_.size() < context_->options.max_connections && (budget == nullptr || memory)) {
       const auto on_closed = [this](Connection* closed) {
         const std::lock_guard inner(mutex_);
         open_.erase(closed);
       };
-      connection = std::make_shared<Connection>(std::move(socket), context_,
+      connection = std::make_shared<Connection>(Transport(std::move(socket), std::move(ssl)), context_,
                                                 std::move(memory).value_or(ByteReservation()), on_closed);
       open_.emplace(connection.get(), connection);
     }
   }
   if (!connection) {
-    turned_away_.add(std::move(socket), no_room_answer(*context_));
+    turned_away_.add(std::move(socket), tls_keys_ ? std::string(kNoRoomAlert) : no_room_answer(*context_));
     return drop_stalled();
   }
   connection->start();
@@ -220,6 +228,15 @@ void AsioServer::wait_signal(std::function<void(int)> callback) {
     if (error) return;
     callback(signal);
     wait_signal(callback);
+  });
+}
+
+void AsioServer::watch_tls_files() {
+  tls_check_.expires_after(context_->options.tls_check_every);
+  tls_check_.async_wait([this](error_code cancelled) {
+    if (cancelled) return;
+    tls_keys_->reload_if_changed();
+    watch_tls_files();
   });
 }
 
@@ -253,6 +270,7 @@ void AsioServer::stop() {
     error_code ignored;
     acceptor_.close(ignored);
     retry_.cancel();
+    tls_check_.cancel();
     signals_.cancel(ignored);
   });
   turned_away_.stop();

@@ -1,4 +1,4 @@
-// HttpServer: HTTP/1.1 over TCP: keep-alive, pipelining, chunked requests, streams, CORS; bytes only.
+// HttpServer: HTTP/1.1 over TCP or TLS: keep-alive, pipelining, chunked requests, streams, CORS; bytes only.
 // A connection serves one request after the other and is read on while one runs, so a vanished client is noticed at once. A client that
 // closes its sending side while its answer is being made counts as vanished.
 // Refused, always with an answer: bodies and heads over the limits (413, 431), malformed requests (400), slow ones (408), unknown paths
@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "http/message.h"
 #include "http/router.h"
+#include "http/tls_files.h"
 
 namespace pagoda::http {
 
@@ -36,7 +37,10 @@ struct HttpOptions {
   ByteBudget* memory = nullptr;
   size_t body_copies = 1;
   size_t max_head_bytes = 32 * 1024;
-  size_t max_connections = 1024;                     // fewer if the process may not open that many files
+  size_t max_connections = 16'384;                   // fewer if the process may not open that many files
+  TlsFiles tls{};                                    // none: plain HTTP
+  std::chrono::milliseconds tls_check_every{5'000};  // whether the files have changed
+  std::chrono::milliseconds handshake_timeout{10'000};
   std::chrono::milliseconds head_timeout{10'000};    // from a request's first byte to its blank line
   std::chrono::milliseconds body_timeout{60'000};    // from there to its last byte
   std::chrono::milliseconds drain_timeout{2'000};    // instead of both, if shorter, while the server drains
@@ -55,7 +59,7 @@ class HttpServer {
   virtual ~HttpServer() = default;
 
   virtual uint16_t port() const = 0;
-  // "http://127.0.0.1:8000"
+  // "http://127.0.0.1:8000", or https.
   virtual std::string url() const = 0;
 
   // Calls back with SIGINT or SIGTERM, each time one comes, on an io thread. Once per process.

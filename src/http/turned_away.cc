@@ -45,11 +45,11 @@ void TurnedAway::take_in(std::shared_ptr<Leaving> leaving) {
 void TurnedAway::throw_away_input(std::shared_ptr<Leaving> leaving) {
   tcp::socket& socket = leaving->socket;
   socket.async_wait(tcp::socket::wait_read, asio::bind_executor(strand_, [this, leaving](error_code error) mutable {
-    thread_local std::array<char, 16 * 1024> buffer;
-    if (!error) leaving->socket.read_some(asio::buffer(buffer), error);
-    if (!error || error == asio::error::would_block) return throw_away_input(std::move(leaving));
-    leaving->socket.close(error);  // its client has gone too
-  }));
+                      thread_local std::array<char, 16 * 1024> buffer;
+                      if (!error) leaving->socket.read_some(asio::buffer(buffer), error);
+                      if (!error || error == asio::error::would_block) return throw_away_input(std::move(leaving));
+                      leaving->socket.close(error);  // its client has gone too
+                    }));
 }
 
 void TurnedAway::end_oldest() {

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kRetryAfterSeconds = "1";
+constexpr int kRetryAfterSeconds = 1;  // memory comes and goes
 constexpr const char* kCacheHeader = "x-pagoda-cache";
 
 double milliseconds_between(Clock::time_point from, Clock::time_point to) {
@@ -31,13 +31,14 @@ std::vector<std::string> report_ids(const api::OpenAiCall& call, const api::Answ
 
 }  // namespace
 
-http::HttpResponse error_response(const Error& error) {
+http::HttpResponse error_response(const Error& error, int overload_seconds) {
   http::HttpResponse response;
   response.status = api::error_face(error.code).status;
   response.body = api::openai_error(error);
-  if (error.code == ErrorCode::kOverloaded || error.code == ErrorCode::kUnavailable) {
-    response.headers.push_back({"Retry-After", kRetryAfterSeconds});
-  }
+  if (error.code == ErrorCode::kOverloaded)
+    response.headers.push_back({"Retry-After", std::to_string(overload_seconds)});
+  if (error.code == ErrorCode::kUnavailable)
+    response.headers.push_back({"Retry-After", std::to_string(kRetryAfterSeconds)});
   return response;
 }
 
@@ -182,7 +183,7 @@ void Call::fail(const Error& error) {
     responder_.write(frames_ + api::openai_error_frame(error));
     responder_.close();
   } else {
-    http::HttpResponse response = error_response(error);
+    http::HttpResponse response = error_response(error, origin_.place->retry_after_seconds(engine_.stats().running));
     response.headers.push_back({"x-request-id", origin_.request_id});
     responder_.send(std::move(response));
   }
@@ -208,6 +209,7 @@ void Call::cancel_all() {
 // The one log line of a request. No content, no keys.
 void Call::end(int status, std::string_view outcome) {
   has_ended_ = true;
+  status == 200 ? origin_.place->answered() : origin_.place->leave();
   const Clock::time_point now = Clock::now();
   const engine::Usage usage = stream_ ? stream_->usage() : answer_->usage();
   LOG_INFO(

@@ -17,6 +17,7 @@
 #include "api/openai.h"
 #include "engine/engine.h"
 #include "http/responder.h"
+#include "serve/call_places.h"
 #include "serve/request_log.h"
 
 namespace pagoda::serve {
@@ -29,6 +30,7 @@ class Call : public std::enable_shared_from_this<Call> {
     enum class IdBy : uint8_t { kServer, kClient } id_by = IdBy::kServer;
     std::string route;
     std::chrono::steady_clock::time_point received;
+    std::shared_ptr<CallPlaces::Place> place{};
   };
   // Submits and returns; the rest happens as events come. Engine and log outlive the call.
   static void start(engine::Engine& engine, RequestLog& log, api::OpenAiCall call, api::AnswerHead head, Origin origin,
@@ -76,7 +78,8 @@ class Call : public std::enable_shared_from_this<Call> {
   std::optional<std::chrono::steady_clock::time_point> first_token_;
 };
 
-// The answer to an error that comes before any byte: status, body, Retry-After where waiting helps.
-http::HttpResponse error_response(const Error& error);
+// The answer to an error that comes before any byte: status, body, Retry-After where waiting helps. `overload_seconds`: how long where the
+// server is overloaded.
+http::HttpResponse error_response(const Error& error, int overload_seconds = 1);
 
 }  // namespace pagoda::serve

@@ -48,7 +48,14 @@ class FakeEngine final : public engine::Engine {
   }
   bool is_drained() const override { return true; }
   std::vector<engine::ModelInfo> models() const override { return models_; }
-  engine::EngineStats stats() const override { return {.running = 1, .waiting = 2, .steps = 3, .kv_live_blocks = 4}; }
+  engine::EngineStats stats() const override {
+    const std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  void set_stats(engine::EngineStats stats) {
+    const std::lock_guard lock(mutex_);
+    stats_ = std::move(stats);
+  }
   void ask_kv(std::function<void(kv::Account)> reply) override { reply(account); }
   void ask_kv_blocks(uint64_t page, std::function<void(kv::BlockMapPage)> reply) override {
     kv::BlockMapPage map = block_map;
@@ -124,6 +131,7 @@ class FakeEngine final : public engine::Engine {
   std::map<uint64_t, Asked> asked_;
   std::set<uint64_t> cancelled_;
   bool is_draining_ = false;
+  engine::EngineStats stats_{.running = 1, .waiting = 2, .steps = 3, .kv_live_blocks = 4};
   std::function<void(const Asked&)> script_;
   std::vector<engine::ModelInfo> models_;
   engine::Records records_;

@@ -42,6 +42,10 @@ http::HttpResponse not_found(std::string_view message) {
 
 tl::unexpected<Error> stopping() { return fail(ErrorCode::kUnavailable, "the server is stopping"); }
 
+tl::unexpected<Error> no_place(size_t most) {
+  return fail(ErrorCode::kOverloaded, "{} requests are being answered already (--max-streams)", most);
+}
+
 // What a request's texts take, and its tokens at most: each choice has them twice, and its history.
 uint64_t held_bytes(const engine::Request& request, const engine::ModelInfo& model) {
   constexpr uint64_t kTokenBytes = 12, kObjectBytes = 2048;
@@ -101,8 +105,15 @@ http::Router Routes::router() {
   router.add("GET", "/v1/models", [this](HttpRequest, Responder responder) { responder.send(models()); });
   router.add("GET", "/v1/models/{id...}",
              [this](HttpRequest request, Responder responder) { responder.send(model(request.path_value("id"))); });
-  for (const char* path : {"/health", "/ping"}) {
-    router.add("GET", path, [this](HttpRequest, Responder responder) { responder.send(health()); });
+  router.add("GET", "/livez",
+             [this](HttpRequest, Responder responder) { responder.send(probe_response(why_not_live(health()))); });
+  router.add("GET", "/readyz",
+             [this](HttpRequest, Responder responder) { responder.send(probe_response(why_not_ready(health()))); });
+  for (const char* path : {"/health", "/ping"}) {  // as vLLM: no body; a full queue is no fault
+    router.add("GET", path, [this](HttpRequest, Responder responder) {
+      const bool is_well = !is_stopping_ && why_not_live(health()).empty();
+      responder.send({is_well ? 200 : 503, "text/plain", {}, ""});
+    });
   }
   router.add("GET", "/version", [this](HttpRequest, Responder responder) {
     responder.send(
@@ -125,9 +136,13 @@ void Routes::generate(Endpoint endpoint, http::HttpRequest request, http::Respon
   const std::string_view own_id = request.header("x-request-id");
   const bool is_own = is_usable_id(own_id);
   Call::Origin origin{is_own ? std::string(own_id) : "req-" + ids_.next(),
-                      is_own ? Call::Origin::IdBy::kClient : Call::Origin::IdBy::kServer, request.path,
-                      std::chrono::steady_clock::now()};
+                      is_own ? Call::Origin::IdBy::kClient : Call::Origin::IdBy::kServer,
+                      request.path,
+                      std::chrono::steady_clock::now(),
+                      {}};
   if (is_draining_) return begin(endpoint, std::move(origin), stopping(), {}, std::move(responder));
+  origin.place = places_.take();
+  if (!origin.place) return begin(endpoint, std::move(origin), no_place(places_.most()), {}, std::move(responder));
   if (parses_inline(request.body)) {
     Result<api::OpenAiCall> parsed = endpoint.parse(request.body);
     request.body = {};
@@ -171,7 +186,7 @@ void Routes::begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCal
   const api::ErrorFace face = api::error_face(started.error().code);
   LOG_INFO("request id={} route={} status={} outcome={} field={}", origin.request_id, origin.route, face.status,
            face.label, started.error().where.empty() ? "-" : started.error().where);
-  http::HttpResponse response = error_response(started.error());
+  http::HttpResponse response = error_response(started.error(), places_.retry_after_seconds(engine_.stats().running));
   response.headers.push_back({"x-request-id", origin.request_id});
   responder.send(std::move(response));
 }
@@ -201,7 +216,9 @@ http::HttpResponse Routes::model(std::string_view id) const {
   return {200, "application/json", {}, api::openai_model(card_of(*found))};
 }
 
-http::HttpResponse Routes::health() const { return {is_draining_ ? 503 : 200, "text/plain", {}, ""}; }
+HealthFacts Routes::health() const {
+  return {engine_.stats(), options_.stall_limit, places_.taken(), places_.most(), is_stopping_};
+}
 
 http::HttpResponse Routes::engine_stats() const {
   const engine::EngineStats stats = engine_.stats();

@@ -7,9 +7,12 @@
 #include <string>
 
 #include "api/openai.h"
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "http/router.h"
 #include "serve/call.h"
+#include "serve/call_places.h"
+#include "serve/health.h"
 #include "serve/request_log.h"
 #include "serve/server.h"
 #include "serve/session_routes.h"
@@ -32,6 +35,8 @@ class Routes {
   Routes(engine::Engine& engine, const ServeOptions& options) : engine_(engine), options_(options) {}
   // The handlers hold this object: it must outlive the router.
   http::Router router();
+  // From now on no probe finds the server ready.
+  void say_stopping() { is_stopping_ = true; }
   // From now on new work is answered with 503.
   void refuse_new_work() { is_draining_ = true; }
 
@@ -55,7 +60,7 @@ class Routes {
                const http::Responder& responder);
   http::HttpResponse models() const;
   http::HttpResponse model(std::string_view id) const;
-  http::HttpResponse health() const;
+  HealthFacts health() const;
   http::HttpResponse engine_stats() const;
   http::HttpResponse request_cache(std::string_view id) const;
   // Both are counted on the engine thread and rendered on the io thread.
@@ -64,9 +69,12 @@ class Routes {
 
   engine::Engine& engine_;
   const ServeOptions options_;
+  SteadyClock clock_;
+  CallPlaces places_{options_.max_streams, clock_};
   IdSource ids_;
   SessionRoutes sessions_{engine_, ids_};
   RequestLog log_;
+  std::atomic<bool> is_stopping_{false};
   std::atomic<bool> is_draining_{false};
   Worker worker_;
 };

@@ -30,9 +30,15 @@ class HttpFrontedServer final : public Server {
     http_options.port = options_.port;
     http_options.cors_origin = options_.cors_origin;
     engine::TrafficMemory& traffic = engine_.traffic();
+    http_options.max_connections = options_.max_connections;
+    http_options.tls = options_.tls;
+    http_options.max_head_bytes = options_.max_head_bytes;
     http_options.max_body_bytes = std::min(options_.max_body_bytes, traffic.most_body_bytes());
-    if (http_options.max_body_bytes < engine::TrafficMemory::kMostBodyBytes)
+    if (http_options.max_body_bytes < options_.max_body_bytes) {
       http_options.body_limit_hint = ", which is what the memory limit leaves for one (--memory)";
+    } else if (http_options.max_body_bytes < engine::TrafficMemory::kMostBodyBytes) {
+      http_options.body_limit_hint = ", which is the limit (--max-body)";
+    }
     http_options.memory = &traffic.held;
     http_options.body_copies = engine::TrafficMemory::kBodyCopies;
     http_options.large_bodies.are_taken = takes_session_parts;
@@ -59,6 +65,11 @@ class HttpFrontedServer final : public Server {
 
   void run() override {
     wait_for_stop_requests(1, steady_clock::time_point::max());
+    routes_.say_stopping();
+    if (options_.drain_delay.count() > 0) {
+      LOG_INFO("stopping: new requests are taken for {} s more", options_.drain_delay.count());
+      wait_for_stop_requests(2, steady_clock::now() + options_.drain_delay);
+    }
     routes_.refuse_new_work();
     LOG_INFO("stopping: {} requests are still running; a second signal cuts them", http_->active_requests());
     engine_.drain();

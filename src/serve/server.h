@@ -1,6 +1,6 @@
 // Server: the engine behind HTTP. Routes, model names, streaming, cancelling for vanished clients, draining.
 // Routes: POST /v1/chat/completions /v1/completions; GET /v1/models /v1/models/{id} /v1/requests/{id}/cache
-// /v1/kv /v1/kv/blocks /v1/engine /health /ping /version /; and those of session_routes.h.
+// /v1/kv /v1/kv/blocks /v1/engine /livez /readyz /health /ping /version /; and those of session_routes.h.
 // Threads: handlers run on the io thread: they parse, submit and render, and wait for nothing.
 #pragma once
 
@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "http/tls_files.h"
 
 namespace pagoda::serve {
 
@@ -26,8 +27,14 @@ struct ServeOptions {
   CacheReporting reports = CacheReporting::kOn;
   std::string cors_origin;        // empty: no CORS headers; "*" or an origin
   std::string version = "0.1.0";  // shown by /version and in system_fingerprint
+  http::TlsFiles tls{};           // none: plain HTTP
   size_t max_body_bytes = 16 * 1024 * 1024;
-  std::chrono::seconds drain_limit{600};  // running streams have that long to finish after the first signal
+  size_t max_head_bytes = 32 * 1024;
+  size_t max_connections = 16'384;        // fewer where descriptors or --memory allow fewer
+  size_t max_streams = 4096;              // calls that are answered at once, streams or not; more get 429
+  std::chrono::seconds stall_limit{300};  // a step that takes longer hangs: /livez says so
+  std::chrono::seconds drain_delay{0};    // after the first signal new work is still taken for that long
+  std::chrono::seconds drain_limit{600};  // running streams have that long to finish from then on
 };
 
 class Server {
@@ -41,8 +48,8 @@ class Server {
   // "http://127.0.0.1:8000"
   virtual std::string url() const = 0;
 
-  // Waits for SIGINT, SIGTERM or begin_stop(): then new work is refused with 503, running requests finish (a second signal or
-  // drain_limit cuts them) and run returns with nothing left running.
+  // Waits for SIGINT, SIGTERM or begin_stop(): then it is not ready any more, after drain_delay new work is refused with 503, running
+  // requests finish (a second signal or drain_limit cuts them) and run returns with nothing left running.
   virtual void run() = 0;
   // As a signal does; any thread.
   virtual void begin_stop() = 0;

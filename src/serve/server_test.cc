@@ -136,6 +136,75 @@ TEST_F(ServerTest, ErrorsBeforeTheFirstByteAreStatuses) {
   EXPECT_EQ(engine_.n_asked(), 3u);
 }
 
+TEST_F(ServerTest, ProbesSayWhatIsWrong) {
+  options_.stall_limit = std::chrono::seconds(10);
+  start();
+  for (const char* path : {"/livez", "/readyz"})
+    EXPECT_THAT(get(path), AllOf(StartsWith("HTTP/1.1 200 "), EndsWith(R"({"status":"ok"})"))) << path;
+  RawClient head(server_->port());
+  head.send("HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(head.read_until("\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+  engine_.set_stats({.waiting = 5, .most_waiting = 5});
+  EXPECT_THAT(get("/readyz"), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("5 requests are waiting")));
+  EXPECT_THAT(get("/livez"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(get("/health"), StartsWith("HTTP/1.1 200 ")) << "a full queue is no fault";
+  engine_.set_stats({.turn_us = 11'000'000});
+  EXPECT_THAT(get("/livez"), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("in one step for 11 s")));
+  EXPECT_THAT(get("/readyz"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(get("/health"), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("Content-Length: 0\r\n")));
+}
+
+TEST_F(ServerTest, OnlySoManyCallsAtOnce) {
+  options_.max_streams = 2;
+  start();
+  RawClient first(server_->port()), second(server_->port());
+  first.send(post("/v1/chat/completions", kHiStream));
+  const auto asked = next_asked(1);
+  second.send(post("/v1/chat/completions", kHi));
+  next_asked(2);
+  const std::string refused = chat(kHiStream);
+  EXPECT_THAT(refused, AllOf(StartsWith("HTTP/1.1 429 "), HasSubstr("Retry-After: "), HasSubstr("--max-streams")));
+  EXPECT_THAT(get("/readyz"), AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("--max-streams")));
+  EXPECT_EQ(engine_.n_asked(), 2u);
+  second.close();
+  EXPECT_TRUE(eventually([&] { return engine_.was_cancelled(2); }));
+  EXPECT_TRUE(eventually([&] { return get("/readyz").starts_with("HTTP/1.1 200 "); }));
+  FakeEngine::answer(asked, "x");
+  first.read_until("[DONE]\n\n");
+  engine_.on_submit([](const FakeEngine::Asked& one) { FakeEngine::answer(one, "hello"); });
+  for (int i = 0; i < 5; ++i) EXPECT_THAT(chat(kHi), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(chat("{"), StartsWith("HTTP/1.1 400 "));
+}
+
+TEST_F(ServerTest, WhileItStopsNewWorkIsTakenForTheDrainDelay) {
+  engine_.on_submit([](const FakeEngine::Asked& asked) { FakeEngine::answer(asked, "hello"); });
+  options_.drain_delay = std::chrono::seconds(600);
+  start();
+  std::thread runner([&] { server_->run(); });
+  server_->begin_stop();
+  EXPECT_TRUE(eventually([&] { return get("/readyz").starts_with("HTTP/1.1 503 "); }));
+  EXPECT_THAT(get("/readyz"), HasSubstr("stopping"));
+  EXPECT_THAT(get("/health"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(get("/livez"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(chat(kHi), StartsWith("HTTP/1.1 200 "));
+  server_->begin_stop();
+  runner.join();
+  EXPECT_TRUE(engine_.is_draining());
+}
+
+TEST_F(ServerTest, TheDrainLimitCutsWhatStillRuns) {
+  options_.drain_limit = std::chrono::seconds(0);
+  start();
+  RawClient running(server_->port());
+  running.send(post("/v1/chat/completions", kHiStream));
+  next_asked(1).stream->push(Accepted{3});
+  running.read_until("\n\n");
+  server_->begin_stop();
+  server_->run();
+  EXPECT_TRUE(engine_.was_cancelled(1));
+  EXPECT_TRUE(running.sees_close());
+}
+
 TEST_F(ServerTest, OneRefusedPromptRefusesAll) {
   engine_.on_submit([](const FakeEngine::Asked& asked) {
     asked.stream->push(Accepted{3});
