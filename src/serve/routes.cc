@@ -42,6 +42,11 @@ http::HttpResponse not_found(std::string_view message) {
 
 tl::unexpected<Error> stopping() { return fail(ErrorCode::kUnavailable, "the server is stopping"); }
 
+Status check_model(const Tenant& tenant, const std::string& model) {
+  if (tenant.may_use(model)) return {};
+  return fail(Error{ErrorCode::kForbidden, fmt::format("this key may not use the model {}", model), "model"});
+}
+
 // What a request's texts take, and its tokens at most: each choice has them twice, and its history.
 uint64_t held_bytes(const engine::Request& request, const engine::ModelInfo& model) {
   constexpr uint64_t kTokenBytes = 12, kObjectBytes = 2048;
@@ -98,9 +103,10 @@ http::Router Routes::router() {
       generate(endpoint, std::move(request), std::move(responder));
     });
   }
-  router.add("GET", "/v1/models", [this](HttpRequest, Responder responder) { responder.send(models()); });
+  router.add("GET", "/v1/models",
+             [this](const HttpRequest& request, Responder responder) { responder.send(models(request)); });
   router.add("GET", "/v1/models/{id...}",
-             [this](HttpRequest request, Responder responder) { responder.send(model(request.path_value("id"))); });
+             [this](const HttpRequest& request, Responder responder) { responder.send(model(request)); });
   for (const char* path : {"/health", "/ping"}) {
     router.add("GET", path, [this](HttpRequest, Responder responder) { responder.send(health()); });
   }
@@ -112,9 +118,8 @@ http::Router Routes::router() {
   router.add("GET", "/v1/kv", [this](HttpRequest, Responder responder) { kv(std::move(responder)); });
   router.add("GET", "/v1/kv/blocks",
              [this](const HttpRequest& request, Responder responder) { kv_blocks(request, std::move(responder)); });
-  router.add("GET", "/v1/requests/{id}/cache", [this](const HttpRequest& request, Responder responder) {
-    responder.send(request_cache(request.path_value("id")));
-  });
+  router.add("GET", "/v1/requests/{id}/cache",
+             [this](const HttpRequest& request, Responder responder) { responder.send(request_cache(request)); });
   sessions_.add_to(router);
   router.add("GET", "/",
              [](HttpRequest, Responder responder) { responder.send({200, "text/plain", {}, "Pagoda is running\n"}); });
@@ -127,6 +132,9 @@ void Routes::generate(Endpoint endpoint, http::HttpRequest request, http::Respon
   Call::Origin origin{is_own ? std::string(own_id) : "req-" + ids_.next(),
                       is_own ? Call::Origin::IdBy::kClient : Call::Origin::IdBy::kServer, request.path,
                       std::chrono::steady_clock::now()};
+  Result<Caller> caller = auth_.admit(request);
+  if (!caller) return begin(endpoint, std::move(origin), fail(caller.error()), {}, std::move(responder));
+  origin.caller = std::move(*caller);
   if (is_draining_) return begin(endpoint, std::move(origin), stopping(), {}, std::move(responder));
   if (parses_inline(request.body)) {
     Result<api::OpenAiCall> parsed = endpoint.parse(request.body);
@@ -182,22 +190,36 @@ Status Routes::start(Endpoint endpoint, const Call::Origin& origin, Result<api::
   TRY_ASSIGN(api::OpenAiCall call, std::move(parsed));
   TRY_ASSIGN(const engine::ModelInfo model, resolve_model(engine_.models(), call.model, options_.model_names));
   TRY(hold(call, model, engine_.traffic().held, memory));
-  for (engine::Request& one : call.requests) one.model = model.name;
+  const Caller& caller = origin.caller;
+  TRY(check_model(*caller.tenant, model.name));
+  for (engine::Request& one : call.requests) {
+    one.model = model.name;
+    caller.sign(one);
+  }
+  TRY_ASSIGN(std::unique_ptr<Admission> admission, caller.use->admit(caller.tenant, model, call.requests));
   api::AnswerHead head{fmt::format("{}{}", endpoint.id_prefix, ids_.next()), unix_seconds(), model.name,
                        "pagoda-" + options_.version};
-  Call::start(engine_, log_, std::move(call), std::move(head), origin, responder);
+  Call::start(engine_, log_, std::move(call), std::move(head), origin, std::move(admission), responder);
   return {};
 }
 
-http::HttpResponse Routes::models() const {
+http::HttpResponse Routes::models(const http::HttpRequest& request) const {
+  const Result<Caller> caller = auth_.admit(request);
+  if (!caller) return error_response(caller.error());
   std::vector<api::ModelCard> cards;
-  for (const engine::ModelInfo& model : engine_.models()) cards.push_back(card_of(model));
+  for (const engine::ModelInfo& model : engine_.models()) {
+    if (caller->tenant->may_use(model.name)) cards.push_back(card_of(model));
+  }
   return {200, "application/json", {}, api::openai_models(cards)};
 }
 
-http::HttpResponse Routes::model(std::string_view id) const {
-  const auto found = resolve_model(engine_.models(), id, ModelNames::kStrict);
+http::HttpResponse Routes::model(const http::HttpRequest& request) const {
+  const Result<Caller> caller = auth_.admit(request);
+  if (!caller) return error_response(caller.error());
+  const auto found = resolve_model(engine_.models(), request.path_value("id"), ModelNames::kStrict);
   if (!found) return error_response(found.error());
+  if (const Status allowed = check_model(*caller->tenant, found->name); !allowed)
+    return error_response(allowed.error());
   return {200, "application/json", {}, api::openai_model(card_of(*found))};
 }
 
@@ -215,10 +237,13 @@ http::HttpResponse Routes::engine_stats() const {
                   stats.kv_live_bytes, stats.kv_live_blocks)};
 }
 
-http::HttpResponse Routes::request_cache(std::string_view id) const {
+http::HttpResponse Routes::request_cache(const http::HttpRequest& request) const {
+  const std::string_view id = request.path_value("id");
+  const Result<Caller> caller = auth_.admit(request);
+  if (!caller) return error_response(caller.error());
   if (options_.reports == CacheReporting::kOff)
     return not_found("no cache reports are kept: the server runs with --explain off");
-  const std::optional<CacheReports> reports = log_.find(id);
+  const std::optional<CacheReports> reports = log_.find(caller->tenant->name, id);
   if (reports) return {200, "application/json", {}, cache_reports_json(id, *reports)};
   return not_found(
       fmt::format("no cache report for {}: it is unknown, has not finished, failed, or is not among the last {}", id,
