@@ -21,7 +21,7 @@ std::string error_body(std::string_view message, std::string_view type, std::str
 // Whether `where` is a request's field: files and addresses are nothing a client should see.
 bool names_a_field(ErrorCode code) {
   return code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported || code == ErrorCode::kNotFound ||
-         code == ErrorCode::kContextExceeded || code == ErrorCode::kConflict;
+         code == ErrorCode::kContextExceeded || code == ErrorCode::kConflict || code == ErrorCode::kForbidden;
 }
 
 std::string_view code_of(const Error& error, const ErrorFace& face) {
@@ -52,6 +52,12 @@ ErrorFace error_face(ErrorCode code) {
       return {504, "timeout_error", "timeout", "timeout"};
     case ErrorCode::kConflict:
       return {409, "conflict_error", "conflict", "conflict"};
+    case ErrorCode::kUnauthenticated:
+      return {401, "authentication_error", "invalid_api_key", "unauthenticated"};
+    case ErrorCode::kForbidden:
+      return {403, "permission_error", "forbidden", "forbidden"};
+    case ErrorCode::kRateLimited:
+      return {429, "rate_limit_error", "rate_limit_exceeded", "rate_limited"};
     case ErrorCode::kCancelled:
       return {499, "cancelled_error", "cancelled", "cancelled"};
     case ErrorCode::kResourceExhausted:

@@ -44,6 +44,13 @@ TEST(DigestTest, KnownVectors) {
   EXPECT_EQ(to_hex(hmac_sha256(bytes_of("Jefe"), bytes_of("what do ya want for nothing?"))),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
   EXPECT_EQ(to_hex(xxh3_64({})), "2d06800538d394c2");
+  std::array<std::byte, 2> bytes{};
+  EXPECT_TRUE(from_hex("0aFf", bytes));
+  EXPECT_EQ(to_hex(bytes), "0aff");
+  for (const char* wrong : {"", "0af", "0aff0", "0ag0", "0a f"}) EXPECT_FALSE(from_hex(wrong, bytes)) << wrong;
+  EXPECT_TRUE(equal_in_constant_time(bytes_of("abc"), bytes_of("abc")));
+  EXPECT_FALSE(equal_in_constant_time(bytes_of("abc"), bytes_of("abd")));
+  EXPECT_FALSE(equal_in_constant_time(bytes_of("abc"), bytes_of("ab")));
   // RFC 3720 B.4: 32 bytes of zeroes.
   EXPECT_EQ(crc32c(std::vector<std::byte>(32)), 0x8A9136AAu);
   EXPECT_EQ(crc32c(bytes_of("c"), crc32c(bytes_of("ab"))), crc32c(bytes_of("abc")));

@@ -1,6 +1,7 @@
 #include "base/digest.h"
 
 #include <isa-l/crc.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
@@ -51,6 +52,25 @@ std::string to_hex(std::span<const std::byte> bytes) {
     out.push_back(kDigits[std::to_integer<unsigned>(b) & 15]);
   }
   return out;
+}
+
+bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+bool from_hex(std::string_view digits, std::span<std::byte> bytes) {
+  if (digits.size() != 2 * bytes.size()) return false;
+  const auto value_of = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  };
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const int high = value_of(digits[2 * i]), low = value_of(digits[2 * i + 1]);
+    if (high < 0 || low < 0) return false;
+    bytes[i] = static_cast<std::byte>(high * 16 + low);
+  }
+  return true;
 }
 
 std::string to_hex(uint64_t value) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace pagoda {
 
@@ -24,9 +25,14 @@ using Sha256 = std::array<std::byte, 32>;
 Sha256 sha256(std::span<const std::byte> bytes);
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
 
+// Whether both are the same, in a time that depends on their sizes only.
+bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::byte> b);
+
 // Lower-case hex, high digit first.
 std::string to_hex(std::span<const std::byte> bytes);
 std::string to_hex(uint64_t value);
+// The bytes that hex digits of either case stand for; false, and nothing of use in `bytes`, if they are not so many.
+bool from_hex(std::string_view digits, std::span<std::byte> bytes);
 
 // Streaming XXH3-64, for hashes over data that arrives in pieces (logits hashes).
 class Xxh3Stream {

@@ -30,6 +30,12 @@ std::string_view to_string(ErrorCode code) {
       return "timeout";
     case ErrorCode::kConflict:
       return "conflict";
+    case ErrorCode::kUnauthenticated:
+      return "unauthenticated";
+    case ErrorCode::kForbidden:
+      return "forbidden";
+    case ErrorCode::kRateLimited:
+      return "rate_limited";
   }
   return "internal";
 }

@@ -24,14 +24,18 @@ enum class ErrorCode {
   kInternal,           // a library failed in a way nobody foresaw
   kTimeout,            // the time that the request gave itself is over
   kConflict,           // what is there stands against it: the message names it, or the limit
+  kUnauthenticated,    // no key, or one that is not known
+  kForbidden,          // known, but not allowed to do this
+  kRateLimited,        // who asks has used up a limit of their own: try again later
 };
 
 std::string_view to_string(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string message;  // one line, names the cause and, where there is one, the way out
-  std::string where;    // field, file:offset or address; empty if the message says it all
+  std::string message;    // one line, names the cause and, where there is one, the way out
+  std::string where;      // field, file:offset or address; empty if the message says it all
+  int retry_after_s = 0;  // when it may go better, where that is known; 0: it is not
 
   // "message (where)".
   std::string to_string() const;

@@ -15,5 +15,6 @@ Status inspect(const Options& options);
 Status bench(const Options& options);
 Status plan(const Options& options);
 Status doctor(const Options& options);
+Status key(const Options& options);
 
 }  // namespace pagoda::cmd

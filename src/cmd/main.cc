@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
         return plan(options);
       case Command::kDoctor:
         return doctor(options);
+      case Command::kKey:
+        return key(options);
     }
     return pagoda::Status{};
   }();

@@ -50,6 +50,8 @@ constexpr std::array kCommands{
         "pagoda plan llama-3-8b --memory 16G --users 8"},
     CommandSpec{Command::kDoctor, "doctor", "Measure this machine and say what Pagoda makes of it",
                 "pagoda doctor --machine"},
+    CommandSpec{Command::kKey, "key", "Make an API key for tenant NAME, and its entry for serve's --api-keys file",
+                "pagoda key alice"},
 };
 
 // Which commands take an option.
@@ -62,9 +64,10 @@ constexpr unsigned kBenches = bit(Command::kBench);
 constexpr unsigned kDoctors = bit(Command::kDoctor);
 constexpr unsigned kPlans = bit(Command::kPlan);
 constexpr unsigned kInspects = bit(Command::kInspect);
+constexpr unsigned kKeys = bit(Command::kKey);
 constexpr unsigned kServesOrTests = kServes | kRuns | kEvals | kBenches;
 constexpr unsigned kComputes = kServesOrTests | kPlans;
-constexpr unsigned kPrintsJson = kServes | kRuns | kTokenizes | kEvals | kInspects | kPlans | kDoctors;
+constexpr unsigned kPrintsJson = kServes | kRuns | kTokenizes | kEvals | kInspects | kPlans | kDoctors | kKeys;
 constexpr unsigned kAll = kComputes | kTokenizes | kInspects | kDoctors;
 
 struct OptionSpec {
@@ -84,6 +87,14 @@ auto value(T Options::* field, const char* type) {
     if (std::is_same_v<T, std::string> && !may_be_empty)
       option->check([kind](const std::string& text) { return text.empty() ? fmt::format("an empty {}", kind) : ""; });
     return option;
+  };
+}
+// Neither help texts nor errors show it.
+auto secret(std::string Options::* field, const char* type) {
+  return [=](CLI::App& app, Options& options, const char* names, const char* help) {
+    return app.add_option(names, options.*field, help)->option_text(type)->check([](const std::string& text) {
+      return text.empty() ? "it is empty" : "";
+    });
   };
 }
 auto choice(std::string Options::* field, std::vector<std::string> choices) {
@@ -245,6 +256,15 @@ const std::vector<OptionSpec>& option_table() {
       {"--max-streams", kServes,
        "Requests that are answered at once, waiting ones too, streams or not; more get 429 (default 4096)",
        number(&Options::max_streams, 1, 1 << 20)},
+      {"--api-key", kServes,
+       "Key that requests must show; other users of this machine can see it here, but not in the environment variable "
+       "PAGODA_API_KEY, which is the same",
+       secret(&Options::api_key, "KEY")},
+      {"--api-keys", kServes,
+       "JSON file of tenants, the digests of their keys, shares and limits (pagoda key makes entries); read again when "
+       "it changes",
+       value(&Options::api_keys, "FILE")},
+      {"--no-auth", kServes, "Serve without keys on an address that other machines can reach", flag(&Options::no_auth)},
       {"--max-queued", kServes, "Requests that may wait; more get 429 (default 1024)",
        number(&Options::max_queued, 1, 1 << 20)},
       {"--max-running", kServes,
@@ -364,7 +384,8 @@ Result<std::vector<std::string>> config_arguments(const Options& options) {
 }
 
 void add_options(CLI::App& app, const CommandSpec& command, Options& options) {
-  if (command.command != Command::kDoctor)
+  if (command.command == Command::kKey) app.add_option("NAME", options.text, "The tenant");
+  if (command.command != Command::kDoctor && command.command != Command::kKey)
     app.add_option("MODEL,-m,--model", options.model, "GGUF file, or the name of a model in the model folder");
   if (command.command == Command::kRun) app.add_option("PROMPT", options.text, "What to answer");
   if (command.command == Command::kTokenize) app.add_option("TEXT", options.text, "What to tokenize");
@@ -424,7 +445,7 @@ struct Parser {
     for (size_t i = 0; i < kCommands.size(); ++i) {
       if (!commands[i]->parsed()) continue;
       options.command = kCommands[i].command;
-      for (const char* name : {"PROMPT", "TEXT"}) {
+      for (const char* name : {"PROMPT", "TEXT", "NAME"}) {
         const CLI::Option* positional = commands[i]->get_option_no_throw(name);
         if (positional != nullptr && positional->count() > 0) options.has_text = true;
       }
@@ -488,7 +509,8 @@ Parsed parse_options(int argc, char** argv) {
     parsed.options = {};
     parsed.exit_code = Parser(parsed.options).parse(arguments, parsed.options);
   }
-  if (!parsed.exit_code && parsed.options.model.empty() && parsed.options.command != Command::kDoctor) {
+  if (!parsed.exit_code && parsed.options.model.empty() && parsed.options.command != Command::kDoctor &&
+      parsed.options.command != Command::kKey) {
     std::cerr << "pagoda: which model? Name a GGUF file or a model of the model folder; see --help\n";
     parsed.exit_code = 2;
   }

@@ -12,12 +12,12 @@
 
 namespace pagoda::cmd {
 
-enum class Command : uint8_t { kServe, kRun, kTokenize, kEval, kInspect, kBench, kPlan, kDoctor };
+enum class Command : uint8_t { kServe, kRun, kTokenize, kEval, kInspect, kBench, kPlan, kDoctor, kKey };
 
 struct Options {
   Command command = Command::kServe;
   std::string model;  // path, or a name in the model folder
-  std::string text;   // positional: run's prompt, tokenize's text
+  std::string text;   // positional: run's prompt, tokenize's text, key's tenant
   bool has_text = false;
   std::string config_file;
 
@@ -63,6 +63,9 @@ struct Options {
   int stall_limit_seconds = 300;
   int drain_delay_seconds = 0;
   int drain_limit_seconds = 600;
+  std::string api_key;   // empty: PAGODA_API_KEY
+  std::string api_keys;  // file
+  bool no_auth = false;
   std::string chat_template;  // path of a file
   std::string log_level;      // empty: info for serve, warn else
 

@@ -250,10 +250,13 @@ class EngineImpl final : public Engine, private LogitsReader {
       sched::SequenceSpec spec;
       spec.id = sched::SeqId(next_seq_++);
       spec.model = runner_->model_id();
-      spec.cache_namespace = cache_namespace(secret_, active->request.tenant, active->request.cache_salt);
+      spec.cache_namespace = cache_namespace(secret_, active->request);
       if (choice == 0) spec.session = active->session;  // of several, the first one's tokens are what it holds
-      spec.open_namespace = active->request.cache_salt.empty() ? spec.cache_namespace
-                                                               : cache_namespace(secret_, active->request.tenant, {});
+      spec.open_namespace = spec.cache_namespace;
+      if (!active->request.cache_salt.empty()) {
+        const std::string owner = cache_owner(active->request.tenant, active->request.cache_space);
+        spec.open_namespace = cache_namespace(secret_, owner, {});
+      }
       spec.prompt = active->prompt;
       spec.prompt_logits = active->request.prompt_logprobs ? sched::PromptLogits::kAll : sched::PromptLogits::kNone;
       spec.arrival_us = active->request.arrival_us;
@@ -486,6 +489,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& asked) {
   served.info.architecture = to_string(runner->model().config().architecture);
   served.info.context_tokens = runner->context_tokens();
   served.info.session_part_bytes = most_part_bytes(*runner);
+  served.info.kv_token_bytes = runner->kv_bytes_per_token();
   // The file's vocabulary and embedding may differ in length; only ids that both know are safe.
   served.info.vocab_size = std::min(served.info.vocab_size, runner->model().config().vocab_size);
   std::erase_if(served.end_tokens, [&](TokenId token) { return token.value >= served.info.vocab_size; });

@@ -33,6 +33,7 @@ struct ModelInfo {
   uint64_t file_bytes = 0;
   bool has_chat_template = false;
   int64_t created = 0;            // unix seconds of the load
+  uint64_t kv_token_bytes = 0;    // of a token of context, as if no layer had a window
   size_t session_part_bytes = 0;  // of an exported session, at most; 0: there are no sessions
 };
 

@@ -30,15 +30,22 @@ std::string field_of(const Prompt& prompt) {
   return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
 }
 
+// The model's, or its tenant's if that is less: that many tokens however many the model was trained for.
+ContextLimit context_of(const ModelInfo& info, const Request& request) {
+  const int tokens = request.context_tokens.value_or(info.context_tokens);
+  if (tokens >= info.context_tokens) return {info.context_tokens, info.trained_context_tokens, false};
+  return {tokens, tokens, true};
+}
+
 // An answer needs a token's room.
 int most_prompt_tokens(const Request& request, int context_tokens) {
   return context_tokens - (request.max_tokens.value_or(context_tokens) > 0 ? 1 : 0);
 }
 
 // What a client, or who runs the server, can do about a prompt that is too long under `refused`.
-std::string way_out(const ModelInfo& info, std::string_view field, ContextPolicy::Kind refused) {
-  const bool can_edit = info.context_tokens >= kMinPolicyContextTokens;
-  const bool can_serve_more = info.context_tokens < info.trained_context_tokens;
+std::string way_out(const ContextLimit& context, std::string_view field, ContextPolicy::Kind refused) {
+  const bool can_edit = context.tokens >= kMinPolicyContextTokens;
+  const bool can_serve_more = context.tokens < context.trained_tokens;
   const bool has_turns = field == "messages" && refused != ContextPolicy::Kind::kDropTurns;
   std::string out = ": shorten it";
   if (can_edit) {
@@ -47,16 +54,18 @@ std::string way_out(const ModelInfo& info, std::string_view field, ContextPolicy
   }
   if (can_serve_more) {
     out += fmt::format("{} or serve more of the {} trained tokens (--ctx-size, --memory, --kv-memory)",
-                       can_edit ? "," : "", info.trained_context_tokens);
+                       can_edit ? "," : "", context.trained_tokens);
   }
   return out;
 }
 
-Error exceeds_context(const ModelInfo& info, int64_t n_tokens, std::string_view at_least, int most, std::string field) {
+Error exceeds_context(const ContextLimit& context, int64_t n_tokens, std::string_view at_least, int most,
+                      std::string field) {
   return {ErrorCode::kContextExceeded,
-          fmt::format("the prompt has {}{} tokens, but the context holds {}{}{}", at_least, n_tokens,
-                      info.context_tokens, most < info.context_tokens ? " with the answer" : "",
-                      way_out(info, field, ContextPolicy::Kind::kRefuse)),
+          fmt::format("the prompt has {}{} tokens, but {} holds {}{}{}", at_least, n_tokens,
+                      context.is_tenants ? "the context of this key" : "the context", context.tokens,
+                      most < context.tokens ? " with the answer" : "",
+                      way_out(context, field, ContextPolicy::Kind::kRefuse)),
           std::move(field)};
 }
 
@@ -80,7 +89,7 @@ Result<std::vector<TokenId>> encode(const ServedModel& model, std::string_view t
   if (limits.most_tokens && text.size() > static_cast<size_t>(*limits.most_tokens)) {
     const int64_t least = tokenizer.least_tokens(text);
     if (least > *limits.most_tokens)
-      return fail(exceeds_context(model.info, least, "at least ", *limits.most_tokens, std::move(field)));
+      return fail(exceeds_context(limits.context, least, "at least ", *limits.most_tokens, std::move(field)));
   }
   ByteReservation room;
   if (limits.memory != nullptr && text.size() > limits.memory->small_work_bytes / text::Tokenizer::kMostWorkFactor) {
@@ -150,10 +159,9 @@ size_t text_bytes(const Prompt& prompt) {
 }
 
 // The request's own policy, or the server's where that can be applied.
-Result<ContextPolicy> policy_of(const ServedModel& model, const Request& request) {
+Result<ContextPolicy> policy_of(const ServedModel& model, const Request& request, int context) {
   using Kind = ContextPolicy::Kind;
   const ContextPolicy policy = request.context_policy.value_or(model.context_policy);
-  const int context = model.info.context_tokens;
   if (policy.kind == Kind::kDropTurns && !std::holds_alternative<ChatPrompt>(request.prompt)) {
     if (!request.context_policy) return ContextPolicy{};
     return fail(Error{ErrorCode::kInvalidArgument,
@@ -191,11 +199,20 @@ Result<std::vector<TokenId>> tokenize_prompt(const ServedModel& model, const Pro
   return tokens;
 }
 
-kv::CacheNamespace cache_namespace(std::span<const std::byte> secret, std::string_view tenant, std::string_view salt) {
+std::string cache_owner(std::string_view tenant, std::string_view cache_space) {
+  if (!cache_space.empty()) return fmt::format("space:{}", cache_space);
+  return tenant.empty() ? std::string() : fmt::format("tenant:{}", tenant);
+}
+
+kv::CacheNamespace cache_namespace(std::span<const std::byte> secret, const Request& request) {
+  return cache_namespace(secret, cache_owner(request.tenant, request.cache_space), request.cache_salt);
+}
+
+kv::CacheNamespace cache_namespace(std::span<const std::byte> secret, std::string_view owner, std::string_view salt) {
   kv::CacheNamespace out;
-  if (tenant.empty() && salt.empty()) return out;
+  if (owner.empty() && salt.empty()) return out;
   std::string message;
-  for (const std::string_view part : {tenant, salt}) {
+  for (const std::string_view part : {owner, salt}) {
     const uint64_t length = part.size();
     message.append(reinterpret_cast<const char*>(&length), sizeof length).append(part);
   }
@@ -270,9 +287,9 @@ void Intake::work() {
 
 // Only where nothing of a prompt is left out does its length decide.
 TextLimits Intake::limits_of(const ActiveRequest& active, const ContextPolicy& policy) const {
-  TextLimits limits{.memory = &memory_, .most_tokens = {}};
+  TextLimits limits{.memory = &memory_, .most_tokens = {}, .context = context_of(model_.info, active.request)};
   if (policy.kind == ContextPolicy::Kind::kRefuse)
-    limits.most_tokens = most_prompt_tokens(active.request, model_.info.context_tokens);
+    limits.most_tokens = most_prompt_tokens(active.request, limits.context.tokens);
   return limits;
 }
 
@@ -281,7 +298,8 @@ Status Intake::prepare(ActiveRequest& active) {
   if (request.n_choices < 1) return fail(Error{ErrorCode::kInvalidArgument, "there must be at least one choice", "n"});
   if (request.max_tokens.value_or(0) < 0)
     return fail(Error{ErrorCode::kInvalidArgument, "it must not be negative", "max_tokens"});
-  TRY_ASSIGN(const ContextPolicy policy, policy_of(model_, request));
+  const int context = context_of(model_.info, request).tokens;
+  TRY_ASSIGN(const ContextPolicy policy, policy_of(model_, request, context));
   TRY_ASSIGN(active.prompt, tokenize_prompt(model_, request.prompt, 0, limits_of(active, policy)));
   TRY(fit_context(active, policy));
   TRY(check_tokens(model_, request.stop.token_ids, "stop_token_ids"));
@@ -296,7 +314,8 @@ Status Intake::prepare(ActiveRequest& active) {
 Status Intake::fit_context(ActiveRequest& active, const ContextPolicy& policy) {
   using Kind = ContextPolicy::Kind;
   const Request& request = active.request;
-  const int context = model_.info.context_tokens;
+  const ContextLimit limit = context_of(model_.info, request);
+  const int context = limit.tokens;
   active.max_tokens = request.max_tokens.value_or(context);
   if (policy.kind != Kind::kRefuse) active.max_tokens = std::min(active.max_tokens, kMostAnswerTokens);
   active.context = {.policy = policy.kind, .context_tokens = context, .keep_tokens = policy.keep_tokens, .cuts = {}};
@@ -311,7 +330,7 @@ Status Intake::fit_context(ActiveRequest& active, const ContextPolicy& policy) {
   }
   const int n_prompt = static_cast<int>(active.prompt.size());
   if (n_prompt > most) {
-    return fail(exceeds_context(model_.info, n_prompt, "", most, field_of(request.prompt)));
+    return fail(exceeds_context(limit, n_prompt, "", most, field_of(request.prompt)));
   }
   active.max_tokens = std::min(active.max_tokens, context - n_prompt);
   return {};
@@ -320,21 +339,21 @@ Status Intake::fit_context(ActiveRequest& active, const ContextPolicy& policy) {
 Status Intake::fit_turns(ActiveRequest& active, int most_tokens) {
   const Prompt& prompt = active.request.prompt;
   const int n_prompt = static_cast<int>(active.prompt.size());
-  const TextLimits limits{.memory = &memory_, .most_tokens = {}};
+  const ContextLimit context = context_of(model_.info, active.request);
+  const TextLimits limits{.memory = &memory_, .most_tokens = {}, .context = context};
   TRY_ASSIGN(const int n_droppable, droppable_turns(model_, std::get<ChatPrompt>(prompt), limits));
   Result<TurnPrompts> turns =
-      plan_turns(std::move(active.prompt), n_droppable, model_.info.context_tokens, most_tokens, active.max_tokens,
+      plan_turns(std::move(active.prompt), n_droppable, context.tokens, most_tokens, active.max_tokens,
                  [&](int n_turns) { return tokenize_prompt(model_, prompt, n_turns, limits); });
   if (!turns && turns.error().code == ErrorCode::kContextExceeded)
-    turns.error().message += way_out(model_.info, "messages", ContextPolicy::Kind::kDropTurns);
+    turns.error().message += way_out(context, "messages", ContextPolicy::Kind::kDropTurns);
   if (!turns) return fail(std::move(turns).error());
   active.prompt = std::move(turns->first.prompt);
   active.context.cuts = std::move(turns->next);
   const int n_dropped = n_prompt - static_cast<int>(active.prompt.size());
   if (n_dropped > 0) count_edit({{}, n_dropped, turns->first.dropped_turns}, active.usage.context);
   const auto& last = active.context.cuts.empty() ? active.prompt : active.context.cuts.back().prompt;
-  active.max_tokens =
-      answer_tokens_behind(static_cast<int>(last.size()), model_.info.context_tokens, active.max_tokens);
+  active.max_tokens = answer_tokens_behind(static_cast<int>(last.size()), context.tokens, active.max_tokens);
   return {};
 }
 

@@ -21,10 +21,18 @@
 
 namespace pagoda::engine {
 
+// What a prompt and its answer must fit.
+struct ContextLimit {
+  int tokens = 0;
+  int trained_tokens = 0;   // so many could be served
+  bool is_tenants = false;  // what it is less by: not the server's options
+};
+
 // What rendering and tokenizing may take.
 struct TextLimits {
   TrafficMemory* memory = nullptr;  // whose `work` it is counted in: who finds no room waits; null: nobody counts
   std::optional<int> most_tokens;   // what is longer for certain is kContextExceeded
+  ContextLimit context{};           // that says so
 };
 
 // Tokens of a request's prompt. kInvalidArgument, kContextExceeded, kUnsupported: the message names the field or both numbers.
@@ -32,8 +40,12 @@ struct TextLimits {
 Result<std::vector<TokenId>> tokenize_prompt(const ServedModel& model, const Prompt& prompt, int dropped_turns = 0,
                                              const TextLimits& limits = {});
 
-// Who may share cached blocks: HMAC over tenant and salt; all zero where neither is set.
-kv::CacheNamespace cache_namespace(std::span<const std::byte> secret, std::string_view tenant, std::string_view salt);
+// Whose cached blocks a tenant's are: the shared space's, else its own, else everybody's (empty). No space is a tenant, whatever their names.
+std::string cache_owner(std::string_view tenant, std::string_view cache_space);
+
+// Who may share cached blocks: HMAC over owner and salt; all zero where neither is set.
+kv::CacheNamespace cache_namespace(std::span<const std::byte> secret, std::string_view owner, std::string_view salt);
+kv::CacheNamespace cache_namespace(std::span<const std::byte> secret, const Request& request);
 
 class Intake {
  public:

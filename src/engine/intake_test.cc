@@ -70,6 +70,41 @@ TEST_F(IntakeTest, NamespacesAreKeyedAndUnambiguous) {
   EXPECT_NE(bits(secret, "", "a"), bits(secret, "a", ""));
 }
 
+TEST_F(IntakeTest, SpacesAndTenantsNeverShareANamespace) {
+  const std::vector<std::byte> secret(32, std::byte{1});
+  const auto bits = [&](std::string tenant, std::string space, std::string salt = {}) {
+    Request request;
+    request.tenant = std::move(tenant);
+    request.cache_space = std::move(space);
+    request.cache_salt = std::move(salt);
+    return cache_namespace(secret, request).bits;
+  };
+  EXPECT_EQ(bits("", ""), kv::CacheNamespace{}.bits);
+  EXPECT_NE(bits("a", ""), bits("b", ""));
+  EXPECT_EQ(bits("a", "team"), bits("b", "team"));
+  EXPECT_EQ(bits("", "team"), bits("b", "team"));
+  EXPECT_NE(bits("team", ""), bits("a", "team"));
+  EXPECT_NE(bits("", "", "team"), bits("a", "team"));
+  EXPECT_NE(bits("a", "team", "salt"), bits("a", "team"));
+  EXPECT_NE(bits("space:team", ""), bits("a", "team"));
+}
+
+TEST_F(IntakeTest, ATenantsContextIsWhatBothMustFit) {
+  Request request = with_tokens(random_tokens(1, 20));
+  request.context_tokens = 32;
+  EXPECT_EQ((*prepare(request))->max_tokens, 12);
+  EXPECT_EQ((*prepare(request))->context.context_tokens, 32);
+  request.prompt = TokenPrompt{random_tokens(1, 32)};
+  const auto refused = prepare(request);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kContextExceeded);
+  EXPECT_NE(refused.error().message.find("32 tokens, but the context of this key holds 32"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(refused.error().message.find("--ctx-size"), std::string::npos) << refused.error().message;
+  request.context_tokens = 1000;  // more than the model has
+  EXPECT_EQ((*prepare(request))->max_tokens, 32);
+}
+
 TEST_F(IntakeTest, FixesPromptLimitsAndSeed) {
   Request request = with_tokens(random_tokens(1, 10));
   request.seed = 77;

@@ -97,11 +97,13 @@ struct Request {
   int64_t arrival_us = 0;             // set by Engine::submit
   std::string model;                  // served name; empty: the only model
   std::string tenant;                 // empty: none
+  std::string cache_space;            // whose cached prefixes it shares instead of its tenant's; empty: its tenant's
   TenantShare share{};                // of the tenant
   int priority = 0;                   // among the tenant's own requests; the lower goes first
   std::optional<int64_t> timeout_us;  // from its arrival on; none: it may take as long as it needs
   std::string cache_salt;             // empty: none
   std::string session_id;             // empty: none; kv::is_session_name
+  std::optional<int> context_tokens;  // of its tenant, if fewer than the model's
   Prompt prompt;
   int n_choices = 1;
   std::optional<int>

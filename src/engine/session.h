@@ -16,6 +16,7 @@ struct SessionAsk {
   enum class Verb : uint8_t { kCreate, kGet, kList, kDelete, kFork, kPin, kUnpin, kExport, kImport };
   Verb verb = Verb::kGet;
   std::string tenant;             // empty: none, as in Request; likewise
+  std::string cache_space;        // which its blocks are in; the session is its tenant's in any
   std::string cache_salt;         // together they are the only ones who know of the session
   std::string name;               // kList: those behind this one
   std::string new_name;           // kFork

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/digest.h"
 #include "engine/intake.h"
 #include "engine/model_root.h"
 
@@ -12,6 +13,25 @@ constexpr int64_t kExportWaitUs = 10'000'000;  // for a tier; then a part holds 
 constexpr int64_t kRetryUs = 100'000;          // completions wake the engine sooner
 constexpr size_t kMostExports = 16;            // that wait
 constexpr uint32_t kMostListed = 1000;
+
+// In a shared space sessions of several tenants have one namespace: what goes before their names keeps them apart.
+std::string name_prefix(const Secret& secret, std::string_view tenant, std::string_view cache_space) {
+  if (cache_space.empty()) return {};
+  return to_hex(cache_namespace(secret, cache_owner(tenant, {}), "session").bits[0]) + ".";
+}
+
+void erase_all(std::string& text, std::string_view part) {
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos;) text.erase(at, part.size());
+}
+
+void strip(Result<SessionAnswer>& answer, std::string_view prefix) {
+  if (!answer) return erase_all(answer.error().message, prefix);
+  if (auto* report = std::get_if<SessionReport>(&*answer)) report->info.name.erase(0, prefix.size());
+  auto* page = std::get_if<SessionPage>(&*answer);
+  if (page == nullptr) return;
+  std::erase_if(page->sessions, [&](const kv::SessionInfo& info) { return !info.name.starts_with(prefix); });
+  for (kv::SessionInfo& info : page->sessions) info.name.erase(0, prefix.size());
+}
 
 }  // namespace
 
@@ -25,7 +45,9 @@ SessionDesk::SessionDesk(StepRunner& runner, const Clock& clock, const Secret& s
 
 kv::SessionId SessionDesk::enter(const Request& request) {
   if (request.session_id.empty() || runner_.sessions() == nullptr) return {};
-  return runner_.sessions()->enter({cache_namespace(secret_, request.tenant, request.cache_salt), request.session_id});
+  std::string name = name_prefix(secret_, request.tenant, request.cache_space) + request.session_id;
+  if (!kv::is_session_name(name)) return {};
+  return runner_.sessions()->enter({cache_namespace(secret_, request), std::move(name)});
 }
 
 void SessionDesk::leave(kv::SessionId session) {
@@ -39,6 +61,25 @@ int32_t SessionDesk::held_after(kv::SessionId session, std::span<const TokenId> 
 }
 
 void SessionDesk::ask(SessionAsk ask, Reply reply) {
+  const std::string prefix = name_prefix(secret_, ask.tenant, ask.cache_space);
+  if (prefix.empty()) return ask_table(std::move(ask), std::move(reply));
+  for (std::string* name : {&ask.name, &ask.new_name}) {
+    if (name->size() + prefix.size() > kv::kMaxSessionName) {
+      return reply(
+          fail(Error{ErrorCode::kInvalidArgument,
+                     fmt::format("session ids of a tenant with a shared cache space have at most {} characters",
+                                 kv::kMaxSessionName - prefix.size()),
+                     "session_id"}));
+    }
+    name->insert(0, prefix);
+  }
+  ask_table(std::move(ask), [prefix, reply = std::move(reply)](Result<SessionAnswer> answer) {
+    strip(answer, prefix);
+    reply(std::move(answer));
+  });
+}
+
+void SessionDesk::ask_table(SessionAsk ask, Reply reply) {
   if (!transfer_) {
     return reply(fail(ErrorCode::kUnsupported, "there are no sessions where prefixes are not cached (--prefix-cache)"));
   }
@@ -66,6 +107,10 @@ std::optional<int64_t> SessionDesk::next_us() const {
   return next;
 }
 
+kv::SessionKey SessionDesk::key_of(const SessionAsk& ask) const {
+  return {cache_namespace(secret_, cache_owner(ask.tenant, ask.cache_space), ask.cache_salt), ask.name};
+}
+
 bool SessionDesk::try_export(const Waiting& waiting) {
   const SessionAsk& ask = waiting.ask;
   const Result<Sha256> known = identity();
@@ -73,7 +118,7 @@ bool SessionDesk::try_export(const Waiting& waiting) {
     waiting.reply(fail(known.error()));
     return true;
   }
-  const kv::SessionKey key{cache_namespace(secret_, ask.tenant, ask.cache_salt), ask.name};
+  const kv::SessionKey key = key_of(ask);
   const auto patience = clock_.now_us() < waiting.until_us ? kv::Patience::kMayWait : kv::Patience::kNever;
   auto made = transfer_->export_part(key, ask.number, *known, patience);
   if (made && std::holds_alternative<kv::WaitOn>(*made)) return false;
@@ -89,7 +134,7 @@ bool SessionDesk::try_export(const Waiting& waiting) {
 Result<SessionAnswer> SessionDesk::answer(const SessionAsk& ask) {
   using Verb = SessionAsk::Verb;
   kv::Sessions& sessions = *runner_.sessions();
-  const kv::SessionKey key{cache_namespace(secret_, ask.tenant, ask.cache_salt), ask.name};
+  const kv::SessionKey key = key_of(ask);
   switch (ask.verb) {
     case Verb::kList:
       return SessionPage{sessions.list(key.cache_namespace, ask.name, std::min(ask.number, kMostListed))};

@@ -43,8 +43,11 @@ class SessionDesk {
     Reply reply;
     int64_t until_us = 0;
   };
+  // What is asked with the names that the table knows, and the answer with those that the tenant knows.
+  void ask_table(SessionAsk ask, Reply reply);
   Result<SessionAnswer> answer(const SessionAsk& ask);
   Result<SessionAnswer> report(const kv::SessionKey& key);
+  kv::SessionKey key_of(const SessionAsk& ask) const;
   Result<Sha256> identity();
   // False: it waits for a tier.
   bool try_export(const Waiting& waiting);

@@ -87,6 +87,38 @@ class SessionDeskTest : public ::testing::Test {
   std::vector<std::optional<Result<SessionAnswer>>> answers_;  // of exports
 };
 
+TEST_F(SessionDeskTest, SessionsInASharedSpaceAreTheirTenantsOwn) {
+  using Verb = SessionAsk::Verb;
+  const auto told = [&](Verb verb, const std::string& tenant, const std::string& name) {
+    SessionAsk one = ask_of(verb);
+    one.tenant = tenant;
+    one.cache_space = "team";
+    one.name = name;
+    one.number = 10;
+    return *ask(std::move(one));
+  };
+  EXPECT_EQ(std::get<SessionReport>(*told(Verb::kCreate, "a", "s")).info.name, "s");
+  EXPECT_TRUE(told(Verb::kGet, "a", "s"));
+  EXPECT_EQ(told(Verb::kGet, "b", "s").error().message, "there is no session s");
+  EXPECT_TRUE(told(Verb::kCreate, "b", "s"));
+  EXPECT_TRUE(told(Verb::kCreate, "b", "t"));
+  EXPECT_EQ(told(Verb::kCreate, "b", "t").error().message, "there is a session t already");
+  const auto page = std::get<SessionPage>(*told(Verb::kList, "a", ""));
+  ASSERT_EQ(page.sessions.size(), 1u);
+  EXPECT_EQ(page.sessions[0].name, "s");
+  EXPECT_EQ(std::get<SessionPage>(*told(Verb::kList, "b", "s")).sessions.size(), 1u);  // those behind it
+  EXPECT_TRUE(told(Verb::kDelete, "b", "s"));
+  EXPECT_TRUE(told(Verb::kGet, "a", "s"));
+  EXPECT_EQ(told(Verb::kCreate, "a", std::string(112, 'x')).error().code, ErrorCode::kInvalidArgument);
+  Request request;
+  request.tenant = "a";
+  request.cache_space = "team";
+  request.session_id = "s";
+  const kv::SessionId entered = desk_->enter(request);
+  EXPECT_EQ(std::get<SessionReport>(*told(Verb::kGet, "a", "s")).info.n_running, 1);
+  desk_->leave(entered);
+}
+
 TEST_F(SessionDeskTest, SixteenExportsWaitAndNoMore) {
   for (size_t i = 0; i < kMostExports; ++i) ask_export();
   EXPECT_EQ(n_answered(), 0u);

@@ -182,7 +182,7 @@ size_t Connection::consume(std::string_view bytes) {
         return taken;
       case RequestParser::State::kBody:
         set_active(true);
-        if (deadline_ != Deadline::kBody && !reserve_body(0)) return taken;  // before it is asked for
+        if (deadline_ != Deadline::kBody && (!may_pass() || !reserve_body(0))) return taken;  // before it is asked for
         if (parser_.take_expect_continue()) send_continue();
         if (deadline_ != Deadline::kBody) arm(Deadline::kBody);
         if (consumed == 0) return taken;
@@ -192,6 +192,15 @@ size_t Connection::consume(std::string_view bytes) {
     }
   }
   return taken;
+}
+
+// A short body is taken first: its request ends as others do, and the connection goes on.
+bool Connection::may_pass() {
+  if (!context_->options.gate) return true;
+  if (parser_.has_length() && parser_.body_bytes_with(0) <= kReadBytes) return true;
+  std::optional<HttpResponse> answer = context_->options.gate(parser_.head());
+  if (answer) refuse(std::move(*answer));
+  return !answer;
 }
 
 // For the body as it will be with n_bytes more. Its buffer may be twice as long as what is in it, where its length is not known.
@@ -239,6 +248,9 @@ void Connection::dispatch(HttpRequest request) {
   }
   begin_exchange(request);
   Responder responder(exchange_);
+  if (context_->options.gate) {
+    if (auto answer = context_->options.gate(request)) return responder.send(std::move(*answer));
+  }
   Router::Match match = context_->router.find(request.method, request.path);
   if (match.handler == nullptr) return responder.send(answer_without_handler(request, match));
   request.path_values = std::move(match.values);
@@ -263,6 +275,12 @@ HttpResponse Connection::answer_without_handler(const HttpRequest& request, cons
 }
 
 void Connection::refuse(int status, const std::string& message) {
+  HttpResponse response = context_->options.render_error(status, message);
+  if (status == 503) response.headers.push_back({"Retry-After", "1"});
+  refuse(std::move(response));
+}
+
+void Connection::refuse(HttpResponse response) {
   set_active(true);
   parser_.discard();
   received_ = {};
@@ -270,8 +288,6 @@ void Connection::refuse(int status, const std::string& message) {
   body_memory_.shrink_to(0);
   begin_exchange(HttpRequest{});
   exchange_->set_close_after();
-  HttpResponse response = context_->options.render_error(status, message);
-  if (status == 503) response.headers.push_back({"Retry-After", "1"});
   Responder(exchange_).send(std::move(response));
 }
 

@@ -67,11 +67,13 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   void close_unless_answering();
   void process();
   size_t consume(std::string_view bytes);
+  bool may_pass();
   bool reserve_body(size_t n_bytes);
   void refuse_for_room(std::string_view what);
   void dispatch(HttpRequest request);
   HttpResponse answer_without_handler(const HttpRequest& request, const Router::Match& match) const;
   void refuse(int status, const std::string& message);
+  void refuse(HttpResponse response);
   void send_continue();
   void write_some();
   void on_written();

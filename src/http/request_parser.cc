@@ -27,6 +27,19 @@ int status_of(const boost::system::error_code& error) {
   return 400;
 }
 
+HttpRequest head_of(const beast_http::request<beast_http::string_body>& message) {
+  HttpRequest request;
+  request.method = message.method_string();
+  request.target = message.target();
+  const Target target = split_target(request.target);
+  request.path = target.path;
+  request.query = target.query;
+  for (const auto& field : message) request.headers.push_back({field.name_string(), field.value()});
+  request.version = static_cast<int>(message.version());
+  request.keep_alive = message.keep_alive();
+  return request;
+}
+
 }  // namespace
 
 struct RequestParser::Impl {
@@ -133,19 +146,13 @@ void RequestParser::discard() {
 
 bool RequestParser::take_expect_continue() { return state_ == State::kBody && std::exchange(expect_continue_, false); }
 
+HttpRequest RequestParser::head() const { return head_of(impl_->parser.get()); }
+
 HttpRequest RequestParser::take() {
   CHECK(state_ == State::kDone);
   auto message = impl_->parser.release();
-  HttpRequest request;
-  request.method = message.method_string();
-  request.target = message.target();
-  const Target target = split_target(request.target);
-  request.path = target.path;
-  request.query = target.query;
-  for (const auto& field : message) request.headers.push_back({field.name_string(), field.value()});
+  HttpRequest request = head_of(message);
   request.body = std::move(message.body());
-  request.version = static_cast<int>(message.version());
-  request.keep_alive = message.keep_alive();
   start();
   return request;
 }

@@ -35,6 +35,8 @@ class RequestParser {
   bool has_length() const;
   // Requires kBody: of this request's body.
   size_t body_limit() const;
+  // Requires kBody: the request without its body.
+  HttpRequest head() const;
   // Forgets what there is of a body, for good: the parser is failed.
   void discard();
   // True once per request that waits for a 100 before it sends its body.

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct HttpOptions {
   std::chrono::milliseconds idle_timeout{75'000};    // between requests
   std::chrono::milliseconds write_timeout{120'000};  // a reader that takes nothing for that long is dropped
   std::string cors_origin;                           // empty: no CORS headers; "*" or an origin
+  // Asked before a request reaches its handler, and before a long body is read, of which it sees the head only; what it answers goes to the
+  // client instead. Default: all may pass.
+  std::function<std::optional<HttpResponse>(const HttpRequest& request)> gate;
   // Makes the body of an answer to a request that reaches no handler. Default: {"error":{"message":...}}.
   std::function<HttpResponse(int status, std::string_view message)> render_error;
 };

@@ -187,6 +187,27 @@ TEST_F(HttpServerTest, OneRouteMayTakeLargerBodies) {
   }
 }
 
+TEST_F(HttpServerTest, AGateAnswersInsteadOfHandlers) {
+  std::vector<size_t> bodies;
+  options_.gate = [&](const HttpRequest& request) -> std::optional<HttpResponse> {
+    bodies.push_back(request.body.size());
+    if (request.header("x-key") == "yes") return std::nullopt;
+    return HttpResponse{401, "text/plain", {}, "no"};
+  };
+  start();
+  const auto post = [](std::string_view headers, size_t length, size_t n_sent) {
+    return fmt::format("POST /echo HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n{}", headers, length,
+                       std::string(n_sent, 'y'));
+  };
+  EXPECT_THAT(ask(post("X-Key: yes\r\n", 100'000, 100'000)), AllOf(StartsWith("HTTP/1.1 200 "), EndsWith("yyyy")));
+  EXPECT_EQ(bodies, (std::vector<size_t>{0, 100'000}));  // its head, then all of it
+  EXPECT_THAT(ask(post("", 100'000, 1)), AllOf(StartsWith("HTTP/1.1 401 "), HasSubstr("Connection: close\r\n")));
+  EXPECT_THAT(ask(post("Expect: 100-continue\r\n", 100'000, 0)), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(ask(post("", 100, 100)), AllOf(StartsWith("HTTP/1.1 401 "), Not(HasSubstr("Connection: close\r\n"))));
+  EXPECT_THAT(ask("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(ask("GET /nowhere HTTP/1.1\r\nHost: x\r\nX-Key: yes\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+}
+
 TEST_F(HttpServerTest, RefusesWhatIsNotHttp) {
   start();
   EXPECT_THAT(ask("\x16\x03\x01\x02garbage\r\n\r\n"), StartsWith("HTTP/1.1 400 "));

@@ -22,8 +22,8 @@ double milliseconds_between(Clock::time_point from, Clock::time_point to) {
 // request_log.h
 std::vector<std::string> report_ids(const api::OpenAiCall& call, const api::AnswerHead& head,
                                     const Call::Origin& origin) {
-  const bool is_open = std::ranges::all_of(
-      call.requests, [](const engine::Request& one) { return one.tenant.empty() && one.cache_salt.empty(); });
+  const bool is_open =
+      std::ranges::all_of(call.requests, [](const engine::Request& one) { return one.cache_salt.empty(); });
   std::vector<std::string> ids{head.id};
   if (is_open || origin.id_by == Call::Origin::IdBy::kServer) ids.push_back(origin.request_id);
   return ids;
@@ -35,18 +35,20 @@ http::HttpResponse error_response(const Error& error, int overload_seconds) {
   http::HttpResponse response;
   response.status = api::error_face(error.code).status;
   response.body = api::openai_error(error);
-  if (error.code == ErrorCode::kOverloaded)
-    response.headers.push_back({"Retry-After", std::to_string(overload_seconds)});
-  if (error.code == ErrorCode::kUnavailable)
-    response.headers.push_back({"Retry-After", std::to_string(kRetryAfterSeconds)});
+  if (error.code == ErrorCode::kUnauthenticated) response.headers.push_back({"WWW-Authenticate", "Bearer"});
+  int64_t seconds = error.retry_after_s;
+  if (seconds == 0 && error.code == ErrorCode::kOverloaded) seconds = overload_seconds;
+  if (seconds == 0 && error.code == ErrorCode::kUnavailable) seconds = kRetryAfterSeconds;
+  if (seconds > 0) response.headers.push_back({"Retry-After", std::to_string(seconds)});
   return response;
 }
 
 Call::Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
-           http::Responder responder)
+           std::unique_ptr<Admission> admission, http::Responder responder)
     : engine_(engine),
       log_(log),
       origin_(std::move(origin)),
+      admission_(std::move(admission)),
       responder_(std::move(responder)),
       model_(head.model),
       ids_(report_ids(call, head, origin_)),
@@ -60,8 +62,9 @@ Call::Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call,
 }
 
 void Call::start(engine::Engine& engine, RequestLog& log, api::OpenAiCall call, api::AnswerHead head, Origin origin,
-                 http::Responder responder) {
-  const auto self = std::make_shared<Call>(engine, log, call, std::move(head), std::move(origin), std::move(responder));
+                 std::unique_ptr<Admission> admission, http::Responder responder) {
+  const auto self = std::make_shared<Call>(engine, log, call, std::move(head), std::move(origin), std::move(admission),
+                                           std::move(responder));
   self->responder_.on_drained([self] {
     self->is_paused_ = false;
     self->unwritten_.clear();
@@ -105,7 +108,14 @@ bool Call::handle(int prompt, const engine::Event& event) {
     fail(failed->error);
     return false;
   }
-  if (std::holds_alternative<engine::Accepted>(event)) ++n_accepted_;
+  if (const auto* accepted = std::get_if<engine::Accepted>(&event)) {
+    ++n_accepted_;
+    if (const Status room = admission_->accepted(static_cast<size_t>(prompt), accepted->prompt_tokens); !room) {
+      fail(room.error());
+      return false;
+    }
+  }
+  if (std::holds_alternative<engine::Delta>(event)) admission_->answered(static_cast<size_t>(prompt));
   if (!first_token_ && std::holds_alternative<engine::Delta>(event)) first_token_ = Clock::now();
   if (const auto* finished = std::get_if<engine::Finished>(&event))
     cache_[static_cast<size_t>(prompt)] = finished->cache;
@@ -171,9 +181,11 @@ void Call::send_whole() {
   end(200, "done");
 }
 
-// Before the last byte leaves: who has the answer may ask.
+// Before the last byte leaves: who has the answer may ask, and ask for more.
 void Call::log_reports() {
-  if (std::ranges::any_of(cache_, [](const auto& report) { return report != nullptr; })) log_.add(ids_, cache_);
+  if (std::ranges::any_of(cache_, [](const auto& report) { return report != nullptr; }))
+    log_.add(origin_.caller.tenant->name, ids_, cache_);
+  admission_->settle(usage());
 }
 
 void Call::fail(const Error& error) {
@@ -199,7 +211,7 @@ void Call::on_gone() {
       if (!std::holds_alternative<engine::Failed>(event)) handle(static_cast<int>(i), event);
     }
   }
-  end(api::error_face(ErrorCode::kCancelled).status, "gone");
+  if (!has_ended_) end(api::error_face(ErrorCode::kCancelled).status, "gone");
 }
 
 void Call::cancel_all() {
@@ -211,7 +223,8 @@ void Call::end(int status, std::string_view outcome) {
   has_ended_ = true;
   status == 200 ? origin_.place->answered() : origin_.place->leave();
   const Clock::time_point now = Clock::now();
-  const engine::Usage usage = stream_ ? stream_->usage() : answer_->usage();
+  const engine::Usage usage = this->usage();
+  admission_->settle(usage);
   LOG_INFO(
       "request id={} route={} model={} status={} outcome={} stream={} prompts={} prompt_tokens={} cached_tokens={} "
       "completion_tokens={} dropped_tokens={} first_token_ms={:.1f} total_ms={:.1f}",

@@ -17,6 +17,7 @@
 #include "api/openai.h"
 #include "engine/engine.h"
 #include "http/responder.h"
+#include "serve/auth.h"
 #include "serve/call_places.h"
 #include "serve/request_log.h"
 
@@ -30,14 +31,15 @@ class Call : public std::enable_shared_from_this<Call> {
     enum class IdBy : uint8_t { kServer, kClient } id_by = IdBy::kServer;
     std::string route;
     std::chrono::steady_clock::time_point received;
+    Caller caller{};
     std::shared_ptr<CallPlaces::Place> place{};
   };
   // Submits and returns; the rest happens as events come. Engine and log outlive the call.
   static void start(engine::Engine& engine, RequestLog& log, api::OpenAiCall call, api::AnswerHead head, Origin origin,
-                    http::Responder responder);
+                    std::unique_ptr<Admission> admission, http::Responder responder);
 
   Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
-       http::Responder responder);
+       std::unique_ptr<Admission> admission, http::Responder responder);
 
  private:
   void submit(std::vector<engine::Request> requests);
@@ -51,6 +53,7 @@ class Call : public std::enable_shared_from_this<Call> {
   void send_stream();
   void send_whole();
   void log_reports();
+  engine::Usage usage() const { return stream_ ? stream_->usage() : answer_->usage(); }
   void fail(const Error& error);
   void on_gone();
   void cancel_all();
@@ -59,6 +62,7 @@ class Call : public std::enable_shared_from_this<Call> {
   engine::Engine& engine_;
   RequestLog& log_;
   const Origin origin_;
+  const std::unique_ptr<Admission> admission_;
   http::Responder responder_;
   const std::string model_;
   std::vector<std::string> ids_;  // that may ask for the cache reports

@@ -1,6 +1,6 @@
 // RequestLog: the cache reports of the last calls, by the ids that their clients know.
-// Who knows an id reads the report, which holds a token or two of the prompt. So ids are unguessable: those the server made; one that a
-// client chose itself only names calls of the open namespace (no tenant, no cache_salt), the newest where several have it.
+// A report is its tenant's only. Of them who knows an id reads it, and it holds a token or two of the prompt. So ids are unguessable: those the
+// server made; one that a client chose itself only names calls without cache_salt, the newest where several have it.
 // Bounds: kMostCalls calls and kMostReports reports, whichever is less; the oldest go. Some hundred bytes a report.
 // Threads: any.     Cost: add O(1), find O(kMostCalls).
 #pragma once
@@ -25,11 +25,12 @@ class RequestLog {
   static constexpr size_t kMostCalls = 1024;
   static constexpr size_t kMostReports = 4096;
 
-  void add(std::vector<std::string> ids, CacheReports reports);
-  std::optional<CacheReports> find(std::string_view id) const;
+  void add(std::string tenant, std::vector<std::string> ids, CacheReports reports);
+  std::optional<CacheReports> find(std::string_view tenant, std::string_view id) const;
 
  private:
   struct Entry {
+    std::string tenant;
     std::vector<std::string> ids;
     CacheReports reports;
   };

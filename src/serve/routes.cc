@@ -46,6 +46,11 @@ tl::unexpected<Error> no_place(size_t most) {
   return fail(ErrorCode::kOverloaded, "{} requests are being answered already (--max-streams)", most);
 }
 
+Status check_model(const Tenant& tenant, const std::string& model) {
+  if (tenant.may_use(model)) return {};
+  return fail(Error{ErrorCode::kForbidden, fmt::format("this key may not use the model {}", model), "model"});
+}
+
 // What a request's texts take, and its tokens at most: each choice has them twice, and its history.
 uint64_t held_bytes(const engine::Request& request, const engine::ModelInfo& model) {
   constexpr uint64_t kTokenBytes = 12, kObjectBytes = 2048;
@@ -102,9 +107,10 @@ http::Router Routes::router() {
       generate(endpoint, std::move(request), std::move(responder));
     });
   }
-  router.add("GET", "/v1/models", [this](HttpRequest, Responder responder) { responder.send(models()); });
+  router.add("GET", "/v1/models",
+             [this](const HttpRequest& request, Responder responder) { responder.send(models(request)); });
   router.add("GET", "/v1/models/{id...}",
-             [this](HttpRequest request, Responder responder) { responder.send(model(request.path_value("id"))); });
+             [this](const HttpRequest& request, Responder responder) { responder.send(model(request)); });
   router.add("GET", "/livez",
              [this](HttpRequest, Responder responder) { responder.send(probe_response(why_not_live(health()))); });
   router.add("GET", "/readyz",
@@ -123,9 +129,8 @@ http::Router Routes::router() {
   router.add("GET", "/v1/kv", [this](HttpRequest, Responder responder) { kv(std::move(responder)); });
   router.add("GET", "/v1/kv/blocks",
              [this](const HttpRequest& request, Responder responder) { kv_blocks(request, std::move(responder)); });
-  router.add("GET", "/v1/requests/{id}/cache", [this](const HttpRequest& request, Responder responder) {
-    responder.send(request_cache(request.path_value("id")));
-  });
+  router.add("GET", "/v1/requests/{id}/cache",
+             [this](const HttpRequest& request, Responder responder) { responder.send(request_cache(request)); });
   sessions_.add_to(router);
   router.add("GET", "/",
              [](HttpRequest, Responder responder) { responder.send({200, "text/plain", {}, "Pagoda is running\n"}); });
@@ -139,7 +144,11 @@ void Routes::generate(Endpoint endpoint, http::HttpRequest request, http::Respon
                       is_own ? Call::Origin::IdBy::kClient : Call::Origin::IdBy::kServer,
                       request.path,
                       std::chrono::steady_clock::now(),
+                      {},
                       {}};
+  Result<Caller> caller = auth_.admit(request);
+  if (!caller) return begin(endpoint, std::move(origin), fail(caller.error()), {}, std::move(responder));
+  origin.caller = std::move(*caller);
   if (is_draining_) return begin(endpoint, std::move(origin), stopping(), {}, std::move(responder));
   origin.place = places_.take();
   if (!origin.place) return begin(endpoint, std::move(origin), no_place(places_.most()), {}, std::move(responder));
@@ -197,22 +206,36 @@ Status Routes::start(Endpoint endpoint, const Call::Origin& origin, Result<api::
   TRY_ASSIGN(api::OpenAiCall call, std::move(parsed));
   TRY_ASSIGN(const engine::ModelInfo model, resolve_model(engine_.models(), call.model, options_.model_names));
   TRY(hold(call, model, engine_.traffic().held, memory));
-  for (engine::Request& one : call.requests) one.model = model.name;
+  const Caller& caller = origin.caller;
+  TRY(check_model(*caller.tenant, model.name));
+  for (engine::Request& one : call.requests) {
+    one.model = model.name;
+    caller.sign(one);
+  }
+  TRY_ASSIGN(std::unique_ptr<Admission> admission, caller.use->admit(caller.tenant, model, call.requests));
   api::AnswerHead head{fmt::format("{}{}", endpoint.id_prefix, ids_.next()), unix_seconds(), model.name,
                        "pagoda-" + options_.version};
-  Call::start(engine_, log_, std::move(call), std::move(head), origin, responder);
+  Call::start(engine_, log_, std::move(call), std::move(head), origin, std::move(admission), responder);
   return {};
 }
 
-http::HttpResponse Routes::models() const {
+http::HttpResponse Routes::models(const http::HttpRequest& request) const {
+  const Result<Caller> caller = auth_.admit(request);
+  if (!caller) return error_response(caller.error());
   std::vector<api::ModelCard> cards;
-  for (const engine::ModelInfo& model : engine_.models()) cards.push_back(card_of(model));
+  for (const engine::ModelInfo& model : engine_.models()) {
+    if (caller->tenant->may_use(model.name)) cards.push_back(card_of(model));
+  }
   return {200, "application/json", {}, api::openai_models(cards)};
 }
 
-http::HttpResponse Routes::model(std::string_view id) const {
-  const auto found = resolve_model(engine_.models(), id, ModelNames::kStrict);
+http::HttpResponse Routes::model(const http::HttpRequest& request) const {
+  const Result<Caller> caller = auth_.admit(request);
+  if (!caller) return error_response(caller.error());
+  const auto found = resolve_model(engine_.models(), request.path_value("id"), ModelNames::kStrict);
   if (!found) return error_response(found.error());
+  if (const Status allowed = check_model(*caller->tenant, found->name); !allowed)
+    return error_response(allowed.error());
   return {200, "application/json", {}, api::openai_model(card_of(*found))};
 }
 
@@ -232,10 +255,13 @@ http::HttpResponse Routes::engine_stats() const {
                   stats.kv_live_bytes, stats.kv_live_blocks)};
 }
 
-http::HttpResponse Routes::request_cache(std::string_view id) const {
+http::HttpResponse Routes::request_cache(const http::HttpRequest& request) const {
+  const std::string_view id = request.path_value("id");
+  const Result<Caller> caller = auth_.admit(request);
+  if (!caller) return error_response(caller.error());
   if (options_.reports == CacheReporting::kOff)
     return not_found("no cache reports are kept: the server runs with --explain off");
-  const std::optional<CacheReports> reports = log_.find(id);
+  const std::optional<CacheReports> reports = log_.find(caller->tenant->name, id);
   if (reports) return {200, "application/json", {}, cache_reports_json(id, *reports)};
   return not_found(
       fmt::format("no cache report for {}: it is unknown, has not finished, failed, or is not among the last {}", id,

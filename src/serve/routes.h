@@ -32,7 +32,9 @@ class IdSource {
 
 class Routes {
  public:
-  Routes(engine::Engine& engine, const ServeOptions& options) : engine_(engine), options_(options) {}
+  // `auth` outlives it.
+  Routes(engine::Engine& engine, const ServeOptions& options, const Auth& auth)
+      : engine_(engine), options_(options), auth_(auth) {}
   // The handlers hold this object: it must outlive the router.
   http::Router router();
   // From now on no probe finds the server ready.
@@ -58,21 +60,22 @@ class Routes {
              http::Responder responder);
   Status start(Endpoint endpoint, const Call::Origin& origin, Result<api::OpenAiCall> parsed, const Memory& memory,
                const http::Responder& responder);
-  http::HttpResponse models() const;
-  http::HttpResponse model(std::string_view id) const;
+  http::HttpResponse models(const http::HttpRequest& request) const;
+  http::HttpResponse model(const http::HttpRequest& request) const;
   HealthFacts health() const;
   http::HttpResponse engine_stats() const;
-  http::HttpResponse request_cache(std::string_view id) const;
+  http::HttpResponse request_cache(const http::HttpRequest& request) const;
   // Both are counted on the engine thread and rendered on the io thread.
   void kv(http::Responder responder);
   void kv_blocks(const http::HttpRequest& request, http::Responder responder);
 
   engine::Engine& engine_;
   const ServeOptions options_;
+  const Auth& auth_;
   SteadyClock clock_;
   CallPlaces places_{options_.max_streams, clock_};
   IdSource ids_;
-  SessionRoutes sessions_{engine_, ids_};
+  SessionRoutes sessions_{engine_, ids_, auth_};
   RequestLog log_;
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> is_draining_{false};

@@ -6,6 +6,7 @@
 
 #include "api/error_map.h"
 #include "base/log.h"
+#include "http/loopback.h"
 #include "http/server.h"
 #include "serve/routes.h"
 #include "serve/session_routes.h"
@@ -18,8 +19,8 @@ using std::chrono::steady_clock;
 
 class HttpFrontedServer final : public Server {
  public:
-  HttpFrontedServer(engine::Engine& engine, const ServeOptions& options)
-      : engine_(engine), options_(options), routes_(engine, options) {}
+  HttpFrontedServer(engine::Engine& engine, const ServeOptions& options, std::unique_ptr<Auth> auth)
+      : engine_(engine), options_(options), auth_(std::move(auth)), routes_(engine, options, *auth_) {}
   ~HttpFrontedServer() override {
     if (http_) http_->stop();
   }
@@ -46,6 +47,13 @@ class HttpFrontedServer final : public Server {
       http_options.large_bodies.bytes = std::max(http_options.large_bodies.bytes, model.session_part_bytes);
     http_options.large_bodies.bytes = std::min<size_t>(http_options.large_bodies.bytes,
                                                        traffic.held.most_bytes() / engine::TrafficMemory::kBodyCopies);
+    if (options_.auth.has_keys()) {
+      http_options.gate = [this](const http::HttpRequest& request) -> std::optional<http::HttpResponse> {
+        const Result<Caller> caller = auth_->admit(request);
+        if (caller) return std::nullopt;
+        return error_response(caller.error());
+      };
+    }
     http_options.render_error = [](int status, std::string_view message) {
       return http::HttpResponse{status, "application/json", {}, api::openai_error(status, message)};
     };
@@ -94,6 +102,7 @@ class HttpFrontedServer final : public Server {
 
   engine::Engine& engine_;
   const ServeOptions options_;
+  const std::unique_ptr<Auth> auth_;
   Routes routes_;
   std::unique_ptr<http::HttpServer> http_;
   std::mutex mutex_;
@@ -103,8 +112,30 @@ class HttpFrontedServer final : public Server {
 
 }  // namespace
 
+Status check_options(const ServeOptions& options) {
+  if (!options.auth.key_file.empty()) TRY(load_key_file(options.auth.key_file));
+  const std::string& host = options.host;
+  if (options.auth.has_keys() || options.exposure == Exposure::kAnyone || http::is_loopback(host)) return {};
+  return fail(
+      Error{ErrorCode::kInvalidArgument,
+            fmt::format("other machines can reach {}, and no key is set: set one with --api-key or --api-keys, or "
+                        "let anybody in with --no-auth",
+                        host),
+            "--host"});
+}
+
 Result<std::unique_ptr<Server>> Server::create(engine::Engine& engine, const ServeOptions& options) {
-  auto server = std::make_unique<HttpFrontedServer>(engine, options);
+  static const SteadyClock kClock;
+  TRY(check_options(options));
+  if (!options.auth.has_keys()) {
+    if (http::is_loopback(options.host)) {
+      LOG_INFO("no keys are set: only this machine can ask, on {}", options.host);
+    } else {
+      LOG_WARN("no keys are set: whoever can reach {} may use this server", options.host);
+    }
+  }
+  TRY_ASSIGN(auto auth, Auth::create(options.auth, kClock));
+  auto server = std::make_unique<HttpFrontedServer>(engine, options, std::move(auth));
   TRY(server->start());
   return server;
 }

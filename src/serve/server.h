@@ -1,6 +1,7 @@
 // Server: the engine behind HTTP. Routes, model names, streaming, cancelling for vanished clients, draining.
 // Routes: POST /v1/chat/completions /v1/completions; GET /v1/models /v1/models/{id} /v1/requests/{id}/cache
 // /v1/kv /v1/kv/blocks /v1/engine /livez /readyz /health /ping /version /; and those of session_routes.h.
+// Who may ask for what: auth.h.
 // Threads: handlers run on the io thread: they parse, submit and render, and wait for nothing.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "http/tls_files.h"
+#include "serve/auth.h"
 
 namespace pagoda::serve {
 
@@ -20,8 +22,13 @@ enum class ModelNames : uint8_t { kAny, kStrict };
 
 enum class CacheReporting : uint8_t { kOn, kOff };  // off: the engine makes no reports
 
+// kKeys: where other machines can reach the server there must be keys. kAnyone: they need not.
+enum class Exposure : uint8_t { kKeys, kAnyone };
+
 struct ServeOptions {
   std::string host = "127.0.0.1";
+  AuthOptions auth{};
+  Exposure exposure = Exposure::kKeys;
   uint16_t port = 8000;  // 0: the system picks one, see Server::port
   ModelNames model_names = ModelNames::kAny;
   CacheReporting reports = CacheReporting::kOn;
@@ -36,6 +43,10 @@ struct ServeOptions {
   std::chrono::seconds drain_delay{0};    // after the first signal new work is still taken for that long
   std::chrono::seconds drain_limit{600};  // running streams have that long to finish from then on
 };
+
+// What can be told before a model is loaded: a wrong key file, and a server without keys that other machines could reach though nobody said
+// that they may. `where` is the option.
+Status check_options(const ServeOptions& options);
 
 class Server {
  public:

@@ -107,21 +107,29 @@ void SessionRoutes::add_to(http::Router& router) {
   }
 }
 
+Result<engine::SessionAsk> SessionRoutes::begin_ask(Verb verb, const http::HttpRequest& request) const {
+  TRY_ASSIGN(const Caller caller, auth_.admit(request));
+  TRY_ASSIGN(std::string salt, salt_of(request));
+  return engine::SessionAsk{.verb = verb,
+                            .tenant = caller.tenant->name,
+                            .cache_space = caller.tenant->cache_space,
+                            .cache_salt = std::move(salt),
+                            .name = std::string(request.path_value("id")),
+                            .new_name = {},
+                            .ttl_us = {},
+                            .bytes = {}};
+}
+
 void SessionRoutes::with_body(Verb verb, const http::HttpRequest& request, http::Responder responder) {
   static constexpr std::array<std::string_view, 3> kFields{"cache_salt", "session_id", "ttl_seconds"};
   const bool makes_one = verb == Verb::kCreate || verb == Verb::kFork;
   const size_t n_fields = makes_one ? kFields.size() : 1;  // of another the path says which
   const Result<api::SessionBody> body = api::parse_session_body(request.body, std::span(kFields).first(n_fields));
   if (!body) return responder.send(error_response(body.error()));
-  Result<std::string> salt = salt_of(request);
-  if (!salt) return responder.send(error_response(salt.error()));
-  engine::SessionAsk ask{.verb = verb,
-                         .tenant = {},
-                         .cache_salt = body->cache_salt.empty() ? std::move(*salt) : body->cache_salt,
-                         .name = std::string(request.path_value("id")),
-                         .new_name = {},
-                         .ttl_us = {},
-                         .bytes = {}};
+  Result<engine::SessionAsk> begun = begin_ask(verb, request);
+  if (!begun) return responder.send(error_response(begun.error()));
+  engine::SessionAsk ask = std::move(*begun);
+  if (!body->cache_salt.empty()) ask.cache_salt = body->cache_salt;
   if (body->ttl_seconds) ask.ttl_us = *body->ttl_seconds * 1'000'000;
   if (makes_one) {
     std::string id = body->session_id.empty() ? "sess-" + ids_.next() : body->session_id;
@@ -131,15 +139,9 @@ void SessionRoutes::with_body(Verb verb, const http::HttpRequest& request, http:
 }
 
 void SessionRoutes::without_body(Verb verb, http::HttpRequest request, http::Responder responder) {
-  Result<std::string> salt = salt_of(request);
-  if (!salt) return responder.send(error_response(salt.error()));
-  engine::SessionAsk ask{.verb = verb,
-                         .tenant = {},
-                         .cache_salt = std::move(*salt),
-                         .name = std::string(request.path_value("id")),
-                         .new_name = {},
-                         .ttl_us = {},
-                         .bytes = {}};
+  Result<engine::SessionAsk> begun = begin_ask(verb, request);
+  if (!begun) return responder.send(error_response(begun.error()));
+  engine::SessionAsk ask = std::move(*begun);
   if (verb == Verb::kImport && !kv::is_session_name(ask.name)) {
     return responder.send(error_response({ErrorCode::kInvalidArgument, "no session can have that id", "session_id"}));
   }

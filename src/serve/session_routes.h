@@ -10,6 +10,7 @@
 //   POST   /v1/sessions/{id}/import   a part as exported                             200
 //
 // cache_salt: the body's, or the header x-pagoda-cache-salt where there is no JSON body. To another salt a session is unknown: 404.
+// A session is its tenant's: to another it is unknown likewise.
 // Threads: handlers run on io threads.
 #pragma once
 
@@ -19,6 +20,7 @@
 
 #include "engine/engine.h"
 #include "http/router.h"
+#include "serve/auth.h"
 
 namespace pagoda::serve {
 
@@ -26,12 +28,14 @@ class IdSource;
 
 class SessionRoutes {
  public:
-  SessionRoutes(engine::Engine& engine, IdSource& ids) : engine_(engine), ids_(ids) {}
+  SessionRoutes(engine::Engine& engine, IdSource& ids, const Auth& auth) : engine_(engine), ids_(ids), auth_(auth) {}
   // This object must outlive the router.
   void add_to(http::Router& router);
 
  private:
   using Verb = engine::SessionAsk::Verb;
+  // Of the request's tenant.
+  Result<engine::SessionAsk> begin_ask(Verb verb, const http::HttpRequest& request) const;
   void with_body(Verb verb, const http::HttpRequest& request, http::Responder responder);
   void without_body(Verb verb, http::HttpRequest request, http::Responder responder);
   // `memory`: what the ask or its answer is counted in; null: both are small.
@@ -39,6 +43,7 @@ class SessionRoutes {
 
   engine::Engine& engine_;
   IdSource& ids_;
+  const Auth& auth_;
 };
 
 // Whether the route is the import's: a part has at least a block, and a block may be larger than other bodies may be.
