@@ -65,6 +65,8 @@ struct Options {
   int drain_limit_seconds = 600;
   std::string chat_template;  // path of a file
   std::string log_level;      // empty: info for serve, warn else
+  std::string log_format = "text";
+  bool log_content = false;
 
   // run
   std::string system;

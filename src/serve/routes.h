@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "http/router.h"
+#include "serve/access_log.h"
 #include "serve/call.h"
 #include "serve/call_places.h"
 #include "serve/health.h"
@@ -32,7 +33,9 @@ class IdSource {
 
 class Routes {
  public:
-  Routes(engine::Engine& engine, const ServeOptions& options) : engine_(engine), options_(options) {}
+  // The access log outlives it.
+  Routes(engine::Engine& engine, const ServeOptions& options, AccessLog& access)
+      : engine_(engine), options_(options), access_(access) {}
   // The handlers hold this object: it must outlive the router.
   http::Router router();
   // From now on no probe finds the server ready.
@@ -69,6 +72,7 @@ class Routes {
 
   engine::Engine& engine_;
   const ServeOptions options_;
+  AccessLog& access_;
   SteadyClock clock_;
   CallPlaces places_{options_.max_streams, clock_};
   IdSource ids_;

@@ -19,7 +19,9 @@ using std::chrono::steady_clock;
 class HttpFrontedServer final : public Server {
  public:
   HttpFrontedServer(engine::Engine& engine, const ServeOptions& options)
-      : engine_(engine), options_(options), routes_(engine, options) {}
+      : engine_(engine),
+        options_(options),
+        routes_(engine, options, access_log_) {}
   ~HttpFrontedServer() override {
     if (http_) http_->stop();
   }
@@ -94,6 +96,7 @@ class HttpFrontedServer final : public Server {
 
   engine::Engine& engine_;
   const ServeOptions options_;
+  AccessLog access_log_;
   Routes routes_;
   std::unique_ptr<http::HttpServer> http_;
   std::mutex mutex_;
