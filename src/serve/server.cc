@@ -7,6 +7,7 @@
 #include "api/error_map.h"
 #include "base/log.h"
 #include "http/server.h"
+#include "serve/monitoring.h"
 #include "serve/routes.h"
 #include "serve/session_routes.h"
 
@@ -21,9 +22,11 @@ class HttpFrontedServer final : public Server {
   HttpFrontedServer(engine::Engine& engine, const ServeOptions& options)
       : engine_(engine),
         options_(options),
+        monitoring_(engine, access_log_, options.version),
         routes_(engine, options, access_log_) {}
   ~HttpFrontedServer() override {
     if (http_) http_->stop();
+    monitoring_.stop();  // it looks at http_
   }
 
   Status start() {
@@ -51,7 +54,10 @@ class HttpFrontedServer final : public Server {
     http_options.render_error = [](int status, std::string_view message) {
       return http::HttpResponse{status, "application/json", {}, api::openai_error(status, message)};
     };
-    TRY_ASSIGN(http_, http::HttpServer::create(std::move(http_options), routes_.router()));
+    http::Router router = routes_.router();
+    monitoring_.add_to(router);
+    TRY_ASSIGN(http_, http::HttpServer::create(std::move(http_options), std::move(router)));
+    monitoring_.watch(*http_);
     http_->watch_signals([this](int) { begin_stop(); });
     return {};
   }
@@ -97,6 +103,7 @@ class HttpFrontedServer final : public Server {
   engine::Engine& engine_;
   const ServeOptions options_;
   AccessLog access_log_;
+  Monitoring monitoring_;
   Routes routes_;
   std::unique_ptr<http::HttpServer> http_;
   std::mutex mutex_;
