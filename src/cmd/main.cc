@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/log_line.h"
 #include "cmd/commands.h"
 #include "cmd/terminal.h"
 
@@ -14,6 +15,7 @@ int main(int argc, char** argv) {
   const Options& options = parsed.options;
   const char* quiet = options.command == Command::kServe || options.verbose ? "info" : "warn";
   pagoda::start_log(options.log_level.empty() ? quiet : options.log_level.c_str());
+  if (options.log_format == "json") pagoda::use_json_log();
 
   pagoda::Status status = [&] {
     switch (options.command) {

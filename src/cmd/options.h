@@ -68,6 +68,8 @@ struct Options {
   bool no_auth = false;
   std::string chat_template;  // path of a file
   std::string log_level;      // empty: info for serve, warn else
+  std::string log_format = "text";
+  bool log_content = false;
 
   // run
   std::string system;

@@ -54,6 +54,7 @@ Result<serve::ServeOptions> serve_options(const Options& options) {
   serving.port = options.port;
   serving.model_names = options.strict_model ? serve::ModelNames::kStrict : serve::ModelNames::kAny;
   serving.cors_origin = options.cors_origin;
+  serving.log_content = options.log_content ? serve::LogContent::kOn : serve::LogContent::kOff;
   serving.version = kVersion;
   serving.max_connections = static_cast<size_t>(options.max_connections);
   serving.max_streams = static_cast<size_t>(options.max_streams);

@@ -20,6 +20,7 @@
 #include "engine/secret.h"
 #include "engine/session_desk.h"
 #include "engine/step_runner.h"
+#include "models/kv_plan.h"
 
 namespace pagoda::engine {
 namespace {
@@ -112,6 +113,8 @@ class EngineImpl final : public Engine, private LogitsReader {
     active->record.arrival_us = request.arrival_us;
     active->record.tenant = request.tenant;
     active->record.model = request.model;
+    active->record.n_choices = request.n_choices;
+    active->record.max_tokens = request.max_tokens.value_or(0);
     active->request = std::move(request);
     active->stream =
         std::make_shared<OutputStream>(std::move(wake), std::shared_ptr<ByteBudget>(traffic_, &traffic_->held));
@@ -160,6 +163,8 @@ class EngineImpl final : public Engine, private LogitsReader {
             .kv_live_bytes = pool.live_bytes,
             .kv_live_blocks = pool.live_blocks,
             .kv_cached_bytes = pool.cached_bytes,
+            .kv_free_bytes = pool.free_bytes,
+            .kv_overhead_bytes = pool.overhead_bytes,
             .reused_tokens = sched.reused_tokens,
             .tiering = tiers ? tiers->stats() : kv::TieringStats{},
             .tiers = tiers ? tiers->report() : std::vector<TierReport>()};
@@ -203,7 +208,7 @@ class EngineImpl final : public Engine, private LogitsReader {
       desk_.poll();
       const bool stepped = runner_->step(*this);
       end_planned();
-      if (stepped) records_.steps.push(runner_->record());
+      if (stepped) push_step();
       if (stepped) busy_us_ = clock_.now_us();
       if (stepped || answers || !messages.empty() || runner_->prepare() || work_idly()) continue;
       const std::optional<int64_t> wait_us = timeout_us();
@@ -215,6 +220,12 @@ class EngineImpl final : public Engine, private LogitsReader {
     generations_.clear();
     const int64_t end_us = clock_.now_us() + kFlushUs;
     while (runner_->is_storing() && clock_.now_us() < end_us) mailbox_.wait(end_us - clock_.now_us());
+  }
+
+  void push_step() {
+    StepRecord record = runner_->record();
+    record.tokens = std::exchange(step_tokens_, {});
+    records_.steps.push(record);
   }
 
   // False: there is no work for idle times, or not now.
@@ -295,6 +306,7 @@ class EngineImpl final : public Engine, private LogitsReader {
         continue;
       }
       runner_->scheduler().cancel(at->first);
+      note_choice(*at->second);
       if (--active.unfinished == 0) {
         desk_.leave(active.session);
         close(active, RequestRecord::Outcome::kCancelled);
@@ -324,10 +336,9 @@ class EngineImpl final : public Engine, private LogitsReader {
 
   sched::StepOutcome read(const sched::SeqRows& rows, std::span<const SampleResult> results) override {
     Generation& generation = *generations_.at(rows.seq);
-    RequestRecord& record = generation.active().record;
-    if (record.first_token_us == 0 && rows.sampling == sched::Sampling::kLastRow)
-      record.first_token_us = clock_.now_us();
+    if (rows.sampling == sched::Sampling::kLastRow) count_token(generation);
     const sched::StepOutcome outcome = generation.read(rows, results, sampler_);
+    if (outcome.kind == sched::StepOutcome::Kind::kSampled) ++step_tokens_.generated;
     if (const auto reason = generation.finished()) {
       say_finished(rows.seq, generation);
       runner_->scheduler().finish(rows.seq, sched_reason(*reason));
@@ -336,6 +347,19 @@ class EngineImpl final : public Engine, private LogitsReader {
       edit_context(rows.seq, generation, outcome.token);
     }
     return outcome;
+  }
+
+  // One is about to be drawn, for the step's record.
+  void count_token(Generation& generation) {
+    ActiveRequest& active = generation.active();
+    const int64_t now_us = clock_.now_us();
+    if (const auto gap_us = generation.token_gap_us(now_us)) step_tokens_.gaps.add(*gap_us);
+    if (active.record.first_token_us != 0) return;
+    active.record.first_token_us = now_us;
+    step_tokens_.first_token.add(now_us - active.record.arrival_us);
+    step_tokens_.prompt += active.usage.prompt_tokens;
+    step_tokens_.cached += active.usage.cached_tokens;
+    for (const int tokens : active.record.restored_tokens) step_tokens_.restored += tokens;
   }
 
   // The sequence goes on with another list instead of its own with the token that this step appends.
@@ -390,7 +414,12 @@ class EngineImpl final : public Engine, private LogitsReader {
       active.held_tokens =
           desk_.held_after(active.session, known != nullptr ? known->tokens() : std::span<const TokenId>());
     }
-    generation.say_finished();
+    generation.say_finished(clock_.now_us());
+  }
+
+  static void note_choice(Generation& generation) {
+    RequestRecord& record = generation.active().record;
+    record.max_choice_tokens = std::max(record.max_choice_tokens, generation.n_generated());
   }
 
   void end_generation(sched::SeqId seq, FinishReason reason) {
@@ -398,6 +427,7 @@ class EngineImpl final : public Engine, private LogitsReader {
     const std::unique_ptr<Generation> generation = std::move(at->second);
     generations_.erase(at);
     ActiveRequest& active = generation->active();
+    note_choice(*generation);
     if (--active.unfinished > 0) return;
     desk_.leave(active.session);
     close(active, outcome_of(reason));
@@ -456,6 +486,7 @@ class EngineImpl final : public Engine, private LogitsReader {
   std::unordered_map<sched::SeqId, std::unique_ptr<Generation>> generations_;
   std::deque<std::function<void()>> asked_;
   uint64_t next_seq_ = 1;
+  StepTokens step_tokens_;  // of the step that runs
   std::unordered_map<std::string, sched::TenantId> tenant_ids_;
   IdleConfig idle_;
   int64_t busy_us_ = 0;                  // when it last computed something
@@ -488,6 +519,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& asked) {
   TRY_ASSIGN(ServedModel served, ServedModel::make(file.gguf, config));
   served.info.architecture = to_string(runner->model().config().architecture);
   served.info.context_tokens = runner->context_tokens();
+  served.info.kv_format = models::format_table(runner->groups());
+  for (const models::AttentionGroup& group : runner->groups()) served.info.kv_block_bytes += group.layout.block_bytes;
   served.info.session_part_bytes = most_part_bytes(*runner);
   served.info.kv_token_bytes = runner->kv_bytes_per_token();
   // The file's vocabulary and embedding may differ in length; only ids that both know are safe.

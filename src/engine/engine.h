@@ -32,6 +32,8 @@ struct ModelInfo {
   uint64_t n_params = 0;
   uint64_t file_bytes = 0;
   bool has_chat_template = false;
+  std::string kv_format;          // as the log tells it
+  uint64_t kv_block_bytes = 0;    // of one block of each attention group
   int64_t created = 0;            // unix seconds of the load
   uint64_t kv_token_bytes = 0;    // of a token of context, as if no layer had a window
   size_t session_part_bytes = 0;  // of an exported session, at most; 0: there are no sessions
@@ -57,7 +59,9 @@ struct EngineStats {
   uint64_t kv_live_bytes = 0;
   uint64_t kv_live_blocks = 0;
   uint64_t kv_cached_bytes = 0;  // kept for later hits, given up when room is needed
-  uint64_t reused_tokens = 0;    // prompt tokens that were found cached, ever
+  uint64_t kv_free_bytes = 0;
+  uint64_t kv_overhead_bytes = 0;  // budget = live + cached + free + overhead
+  uint64_t reused_tokens = 0;      // prompt tokens that were found cached, ever
   kv::TieringStats tiering{};
   std::vector<TierReport> tiers{};  // the fastest first
 };

@@ -116,9 +116,46 @@ TEST_F(EngineTest, AnswersWithTokensTextUsageAndARecord) {
   EXPECT_LE(record->first_token_us, record->finished_us);
   EXPECT_EQ(record->completion_tokens, 10);
   EXPECT_EQ(record->outcome, RequestRecord::Outcome::kLength);
+  EXPECT_EQ(record->n_choices, 1);
+  EXPECT_EQ(record->max_tokens, 10);
+  EXPECT_EQ(record->max_choice_tokens, 10);
   int rows = 0;
   while (const auto step = engine->records().steps.pop()) rows += step->prefill_rows + step->decode_rows;
   EXPECT_EQ(rows, 49);
+}
+
+TEST_F(EngineTest, StepRecordsHoldEachTokenAndEachGapOnce) {
+  const auto engine = make();
+  Request asked = request_of(1, 40, 10);
+  asked.n_choices = 3;
+  Client client(*engine, asked);
+  client.wait();
+  ASSERT_FALSE(client.failed) << client.failed->to_string();
+  expect_empty(*engine);
+  StepTokens sum;
+  int n_gaps = 0, n_first = 0;
+  int64_t gaps_us = 0;
+  while (const auto step = engine->records().steps.pop()) {
+    sum.generated += step->tokens.generated;
+    sum.prompt += step->tokens.prompt;
+    sum.cached += step->tokens.cached;
+    for (const int n : step->tokens.gaps.counts) n_gaps += n;
+    for (const int n : step->tokens.first_token.counts) n_first += n;
+    gaps_us += step->tokens.gaps.sum_us;
+  }
+  EXPECT_EQ(sum.generated, 30);
+  EXPECT_EQ(n_gaps, 27);
+  EXPECT_EQ(n_first, 1);
+  EXPECT_EQ(sum.prompt, 40);
+  EXPECT_EQ(sum.cached, 0);
+  const auto record = engine->records().requests.pop();
+  ASSERT_TRUE(record);
+  EXPECT_LE(gaps_us, 3 * (record->finished_us - record->first_token_us));
+  EXPECT_EQ(record->max_choice_tokens, 10);
+  const Timing timing = client.finished[0].timing;
+  EXPECT_EQ(timing.queue_us, record->started_us - record->queued_us);
+  EXPECT_EQ(timing.prefill_us, record->first_token_us - record->started_us);
+  EXPECT_GT(timing.decode_us, 0);
 }
 
 // Asks, and waits for the answer.

@@ -163,9 +163,20 @@ std::optional<FinishReason> Generation::finished() const {
   return finished_ ? std::optional(finished_->reason) : std::nullopt;
 }
 
-void Generation::say_finished() {
+std::optional<int64_t> Generation::token_gap_us(int64_t now_us) {
+  const std::optional<int64_t> last_us = std::exchange(last_token_us_, now_us);
+  return last_us ? std::optional(now_us - *last_us) : std::nullopt;
+}
+
+void Generation::say_finished(int64_t now_us) {
   finished_->usage = active_->usage;
   finished_->cache = cache_report();
+  const RequestRecord& record = active_->record;
+  if (record.started_us != 0) finished_->timing.queue_us = record.started_us - record.queued_us;
+  if (record.first_token_us != 0) {
+    finished_->timing.prefill_us = record.first_token_us - record.started_us;
+    finished_->timing.decode_us = now_us - record.first_token_us;
+  }
   active_->stream->push(*finished_);
 }
 

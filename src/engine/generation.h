@@ -56,10 +56,13 @@ class Generation {
 
   std::optional<FinishReason> finished() const;
   // Says so to the client, once, with the report: what the request's session holds is known by now.
-  void say_finished();
+  void say_finished(int64_t now_us);
+  // Of the token that is drawn now, since the one before; nothing for the first.
+  std::optional<int64_t> token_gap_us(int64_t now_us);
   ActiveRequest& active() { return *active_; }
   const std::shared_ptr<ActiveRequest>& active_ptr() const { return active_; }
   int choice() const { return choice_; }
+  int n_generated() const { return n_generated_; }
 
  private:
   void read_prompt_logits(const sched::SeqRows& rows, std::span<const SampleResult> results, Sampler& sampler);
@@ -83,6 +86,7 @@ class Generation {
   ContextWindow window_;
   int list_tokens_;  // of the sequence
   int n_generated_ = 0;
+  std::optional<int64_t> last_token_us_;
   bool prompt_emitted_ = false;
   std::optional<Finished> finished_;
 };

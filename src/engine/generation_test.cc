@@ -51,7 +51,7 @@ class GenerationTest : public ::testing::Test {
     const SampleResult result{0, token, greedy ? std::span<const float>() : std::span<const float>(logits)};
     const sched::SeqRows rows{sched::SeqId(1), position_++, 1, 1, sched::Sampling::kLastRow};
     const sched::StepOutcome outcome = generation_->read(rows, {&result, 1}, sampler_);
-    if (generation_->finished()) generation_->say_finished();
+    if (generation_->finished()) generation_->say_finished(0);
     if (outcome.kind != sched::StepOutcome::Kind::kSampled) return std::nullopt;
     return outcome.token;
   }
@@ -281,7 +281,7 @@ TEST_F(GenerationTest, TheSchedulersEndSaysWhatWasHeld) {
   start(request);
   say("xEN");
   generation_->end(FinishReason::kLength);
-  generation_->say_finished();
+  generation_->say_finished(0);
   const Heard heard = hear();
   EXPECT_EQ(heard.text, "xEN");
   EXPECT_EQ(heard.tokens.size(), 3u);

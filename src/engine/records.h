@@ -8,6 +8,7 @@
 
 #include "base/ring.h"
 #include "engine/request.h"
+#include "engine/time_counts.h"
 #include "kv/miss.h"
 #include "kv/tiering_stats.h"
 
@@ -35,12 +36,27 @@ struct RequestRecord {
   kv::MissReason miss = kv::MissReason::kNone;  // of the first prompt token that was computed
   int context_edits = 0;                        // of a context policy
   int64_t dropped_tokens = 0;                   // by them
+  int n_choices = 1;
+  int max_tokens = 0;         // as asked; 0: not said
+  int max_choice_tokens = 0;  // of completion_tokens, of the choice with most
   enum class Outcome : uint8_t { kStop, kLength, kCancelled, kFailed, kTimeout } outcome = Outcome::kStop;
+};
+
+// What clients heard of a step.
+struct StepTokens {
+  int32_t generated = 0;
+  // Of requests whose first token this is; cached ones include restored ones.
+  int32_t prompt = 0;
+  int32_t cached = 0;
+  int32_t restored = 0;                           // from a tier
+  TimeCounts<kFirstTokenBoundsUs> first_token{};  // since the request's arrival
+  TimeCounts<kTokenGapBoundsUs> gaps{};           // since the sequence's token before
 };
 
 // One per step.
 struct StepRecord {
   uint64_t step = 0;
+  uint32_t model = 0;  // index of Engine::models()
   int64_t begin_us = 0;
   int32_t plan_us = 0;  // scheduling and batch building
   int32_t forward_us = 0;
@@ -52,6 +68,7 @@ struct StepRecord {
   int32_t running = 0;
   int32_t waiting = 0;
   uint64_t live_blocks = 0;
+  StepTokens tokens{};
 };
 
 struct Records {

@@ -165,6 +165,12 @@ struct Delta {
   std::vector<TokenId> tokens;         // that this text stands for
   std::vector<TokenLogprob> logprobs;  // of `tokens`, if asked
 };
+// Of the request until then.
+struct Timing {
+  int64_t queue_us = 0;    // tokenized, until its first row is computed
+  int64_t prefill_us = 0;  // from there to its first token
+  int64_t decode_us = 0;   // from there on
+};
 struct Finished {
   int choice = 0;
   FinishReason reason = FinishReason::kStop;
@@ -172,6 +178,7 @@ struct Finished {
   std::optional<TokenId> stop_token;           // the stop id that was drawn, if one was
   Usage usage;                                 // so far, over all choices
   std::shared_ptr<const CacheReport> cache{};  // null: not asked for
+  Timing timing{};
 };
 struct Failed {
   Error error;

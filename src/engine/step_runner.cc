@@ -237,6 +237,7 @@ bool StepRunner::step(LogitsReader& reader) {
 
   const sched::SchedStats stats = scheduler_->stats();
   record_ = {.step = record_.step + 1,
+             .model = static_cast<uint32_t>(plan_.model.value),
              .begin_us = begin_us,
              .plan_us = elapsed_us(begin_us, planned_us),
              .forward_us = elapsed_us(planned_us, computed_us),

@@ -236,7 +236,10 @@ void Connection::begin_exchange(const HttpRequest& request) {
   framing.extra_headers = context_->common_headers;
   exchange_ = std::make_shared<Exchange>(weak_from_this(), std::move(framing), context_->options.memory);
   self_ = shared_from_this();
+  count_as(context_->counts->routes.size() - 1);
 }
+
+void Connection::count_as(size_t route) { exchange_->count_in({context_->counts, &context_->counts->routes[route]}); }
 
 void Connection::dispatch(HttpRequest request) {
   set_active(true);
@@ -253,6 +256,7 @@ void Connection::dispatch(HttpRequest request) {
   }
   Router::Match match = context_->router.find(request.method, request.path);
   if (match.handler == nullptr) return responder.send(answer_without_handler(request, match));
+  count_as(match.route);
   request.path_values = std::move(match.values);
   (*match.handler)(std::move(request), std::move(responder));
 }

@@ -31,6 +31,7 @@ struct ConnectionContext {
   std::atomic<size_t> active_requests{0};
   std::atomic<size_t> live_connections{0};  // objects, closed ones too
   std::function<void()> on_shortage;        // some request found no room: io threads
+  std::shared_ptr<HttpCounts> counts;
 };
 
 class Connection final : public ExchangePeer, public std::enable_shared_from_this<Connection> {
@@ -86,6 +87,7 @@ class Connection final : public ExchangePeer, public std::enable_shared_from_thi
   void set_active(bool active);
   // The answer to a request begins: exchange_.
   void begin_exchange(const HttpRequest& request);
+  void count_as(size_t route);
 
   Transport transport_;
   const std::shared_ptr<ConnectionContext> context_;

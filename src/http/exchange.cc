@@ -25,6 +25,7 @@ bool Exchange::reserve(size_t n_bytes) {
 
 void Exchange::append_head(int status, std::string_view content_type, const std::vector<Header>& headers,
                            std::string_view framing) {
+  if (counts_) counts_->add(status);
   pending_ += fmt::format("HTTP/1.1 {} {}\r\n", status, reason_phrase(status));
   pending_ += date_header();
   if (!content_type.empty()) pending_ += fmt::format("Content-Type: {}\r\n", content_type);
@@ -191,6 +192,7 @@ void Exchange::gone() {
   {
     const Lock lock(mutex_);
     is_unanswered = phase_ == Phase::kOpen || phase_ == Phase::kStreaming;
+    if (phase_ == Phase::kOpen && counts_) counts_->add_gone();
     callback = std::exchange(on_gone_, nullptr);
     dropped = std::exchange(on_drained_, nullptr);
     phase_ = Phase::kGone;
@@ -200,6 +202,11 @@ void Exchange::gone() {
     response_memory_.reset();
   }
   if (callback && is_unanswered) callback();
+}
+
+void Exchange::count_in(std::shared_ptr<StatusCounts> counts) {
+  const Lock lock(mutex_);
+  counts_ = std::move(counts);
 }
 
 void Exchange::set_close_after() {

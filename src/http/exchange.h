@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/byte_budget.h"
+#include "http/counts.h"
 #include "http/responder.h"
 
 namespace pagoda::http {
@@ -58,6 +59,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // The bytes of the last take_output are out.
   void output_written();
   void gone();
+  // Where the answer's status is counted, once; none: nowhere.
+  void count_in(std::shared_ptr<StatusCounts> counts);
   // The connection must close after this answer.
   void set_close_after();
   bool is_answered() const;
@@ -93,6 +96,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   ByteReservation memory_;                            // for what was not written yet, beyond kUncountedBytes
   std::shared_ptr<ByteReservation> response_memory_;  // that came with the answer
   size_t in_flight_bytes_ = 0;
+  std::shared_ptr<StatusCounts> counts_;
   std::string keepalive_;
   std::chrono::milliseconds keepalive_every_{0};
   std::function<void()> on_gone_;

@@ -52,7 +52,7 @@ bool match(const std::vector<std::string>& pattern, const std::vector<std::strin
 }  // namespace
 
 void Router::add(std::string method, std::string_view pattern, Handler handler) {
-  routes_.push_back(Route{std::move(method), split_path(pattern), std::move(handler)});
+  routes_.push_back(Route{{std::move(method), std::string(pattern)}, split_path(pattern), std::move(handler)});
 }
 
 Router::Match Router::find(std::string_view method, std::string_view path) const {
@@ -64,15 +64,23 @@ Router::Match Router::find(std::string_view method, std::string_view path) const
   Values values;
   for (const Route& route : routes_) {
     if (!match(route.segments, segments, values)) continue;
-    if (route.method == wanted) {
+    if (route.name.method == wanted) {
       found.handler = &route.handler;
+      found.route = static_cast<size_t>(&route - routes_.data());
       found.values = std::move(values);
       return found;
     }
-    found.allow += (found.allow.empty() ? "" : ", ") + route.method + (route.method == "GET" ? ", HEAD" : "");
+    const std::string& other = route.name.method;
+    found.allow += (found.allow.empty() ? "" : ", ") + other + (other == "GET" ? ", HEAD" : "");
   }
   if (!found.allow.empty()) found.allow += ", OPTIONS";
   return found;
+}
+
+std::vector<Router::Name> Router::routes() const {
+  std::vector<Name> names;
+  for (const Route& route : routes_) names.push_back(route.name);
+  return names;
 }
 
 }  // namespace pagoda::http

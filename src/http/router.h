@@ -22,14 +22,21 @@ class Router {
 
   struct Match {
     const Handler* handler = nullptr;  // null: see allow
+    size_t route = 0;                  // where there is a handler: index of routes()
     std::vector<std::pair<std::string, std::string>> values;
     std::string allow;  // methods of the path, ", " between them; empty: no such path
   };
   Match find(std::string_view method, std::string_view path) const;
 
+  struct Name {
+    std::string method;
+    std::string pattern;
+  };
+  std::vector<Name> routes() const;
+
  private:
   struct Route {
-    std::string method;
+    Name name;
     std::vector<std::string> segments;
     Handler handler;
   };

@@ -117,6 +117,7 @@ class AsioServer final : public HttpServer {
     context_->common_headers = cors_headers(options.cors_origin);
     context_->options = std::move(options);
     context_->router = std::move(router);
+    context_->counts = std::make_shared<HttpCounts>(context_->router.routes());
   }
   ~AsioServer() override { stop(); }
 
@@ -154,6 +155,7 @@ class AsioServer final : public HttpServer {
     for (const auto& connection : connections()) connection->drain();
   }
   size_t active_requests() const override { return context_->active_requests; }
+  HttpStats stats() const override;
   void stop() override;
 
  private:
@@ -180,6 +182,22 @@ class AsioServer final : public HttpServer {
   bool is_stopping_ = false;                                         // guarded by mutex_
   std::chrono::steady_clock::time_point last_drop_{};                // guarded by mutex_
 };
+
+HttpStats AsioServer::stats() const {
+  const HttpCounts& counts = *context_->counts;
+  HttpStats stats{.routes = {},
+                  .accepted = counts.accepted,
+                  .turned_away = counts.turned_away,
+                  .connections = context_->live_connections,
+                  .active_requests = context_->active_requests};
+  std::vector<Router::Name> names = context_->router.routes();
+  names.emplace_back();
+  for (size_t i = 0; i < names.size(); ++i) {
+    HttpStats::Route& route = stats.routes.emplace_back(std::move(names[i]));
+    std::ranges::copy(counts.routes[i].by_class, route.by_class.begin());
+  }
+  return stats;
+}
 
 void AsioServer::accept() {
   acceptor_.async_accept(asio::make_strand(io_), [this](error_code error, tcp::socket socket) {
@@ -216,6 +234,7 @@ void AsioServer::on_accept(tcp::socket socket) {
       open_.emplace(connection.get(), connection);
     }
   }
+  (connection ? context_->counts->accepted : context_->counts->turned_away).fetch_add(1);
   if (!connection) {
     turned_away_.add(std::move(socket), tls_keys_ ? std::string(kNoRoomAlert) : no_room_answer(*context_));
     return drop_stalled();

@@ -20,6 +20,7 @@
 
 #include "base/byte_budget.h"
 #include "base/error.h"
+#include "http/counts.h"
 #include "http/message.h"
 #include "http/router.h"
 #include "http/tls_files.h"
@@ -74,6 +75,7 @@ class HttpServer {
   virtual void drain() = 0;
   // Requests being received, handled or answered.
   virtual size_t active_requests() const = 0;
+  virtual HttpStats stats() const = 0;
   // Closes everything now (running requests hear on_gone) and joins the io threads. Idempotent.
   virtual void stop() = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <map>
 #include <thread>
 
 #include "base/eventually.h"
@@ -238,6 +239,32 @@ TEST_F(HttpServerTest, UnknownPathsAndMethods) {
   EXPECT_THAT(ask("GET /items/a%2Fb HTTP/1.1\r\n\r\n"), EndsWith("\r\n\r\na/b"));
   EXPECT_THAT(ask("GET http://x:1/hello?q=1 HTTP/1.1\r\n\r\n"), EndsWith("hi"));
   EXPECT_THAT(ask("GET /dropped HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 500 "));
+}
+
+TEST_F(HttpServerTest, CountsAnswersByRouteAndClass) {
+  start();
+  for (const char* id : {"1", "2"}) ask(fmt::format("GET /items/{} HTTP/1.1\r\nHost: x\r\n\r\n", id));
+  ask("HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+  ask("GET /dropped HTTP/1.1\r\nHost: x\r\n\r\n");
+  ask("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n");
+  ask("nonsense\r\n\r\n");
+  {
+    RawClient client(server_->port());
+    client.send("GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    ASSERT_TRUE(eventually([&] { return n_held() == 1; }));
+    EXPECT_GE(server_->stats().active_requests, 1u);
+  }
+  ASSERT_TRUE(eventually([&] { return n_gone_ == 1; }));
+  const HttpStats stats = server_->stats();
+  std::map<std::string, std::array<uint64_t, 6>> by_route;
+  for (const HttpStats::Route& route : stats.routes) by_route[route.name.pattern] = route.by_class;
+  EXPECT_THAT(by_route.at("/items/{id}"), testing::ElementsAre(0, 0, 2, 0, 0, 0));
+  EXPECT_THAT(by_route.at("/hello"), testing::ElementsAre(0, 0, 1, 0, 0, 0));
+  EXPECT_THAT(by_route.at("/dropped"), testing::ElementsAre(0, 0, 0, 0, 0, 1));
+  EXPECT_THAT(by_route.at("/hold"), testing::ElementsAre(1, 0, 0, 0, 0, 0));
+  EXPECT_THAT(by_route.at(""), testing::ElementsAre(0, 0, 0, 0, 2, 0));
+  EXPECT_EQ(stats.accepted, 7u);
+  EXPECT_EQ(stats.turned_away, 0u);
 }
 
 TEST_F(HttpServerTest, HeadHasNoBody) {

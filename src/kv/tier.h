@@ -114,6 +114,7 @@ struct TierStats {
   uint64_t reclaimed_segments = 0, reclaimed_objects = 0;
   uint64_t quarantined_segments = 0, quarantined_objects = 0;
   uint64_t breaker_openings = 0, probes = 0;
+  uint64_t open_breakers = 0;  // now
   uint64_t queued_put_bytes = 0;
   double read_bytes_per_s = 0, write_bytes_per_s = 0;  // while busy, moving averages; 0: nothing measured yet
   double read_wait_us = 0;                             // from get to completion, moving average

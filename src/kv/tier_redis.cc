@@ -71,6 +71,7 @@ TierStats RedisTier::stats() const {
   const std::lock_guard lock(mutex_);
   TierStats stats = stats_;
   stats.breaker_openings = breaker_.n_openings();
+  stats.open_breakers = breaker_.is_open() ? 1 : 0;
   stats.probes = breaker_.n_probes();
   stats.queued_put_bytes = queued_put_bytes_;
   stats.read_bytes_per_s = reads_.bytes_per_s();

@@ -43,14 +43,15 @@ http::HttpResponse error_response(const Error& error, int overload_seconds) {
   return response;
 }
 
-Call::Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
+Call::Call(engine::Engine& engine, Logs logs, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
            std::unique_ptr<Admission> admission, http::Responder responder)
     : engine_(engine),
-      log_(log),
+      logs_(logs),
       origin_(std::move(origin)),
       admission_(std::move(admission)),
       responder_(std::move(responder)),
       model_(head.model),
+      tenant_(call.requests.empty() ? std::string() : call.requests.front().tenant),
       ids_(report_ids(call, head, origin_)),
       cache_(call.requests.size()),
       answer_memory_(std::make_shared<ByteReservation>(&engine.traffic().held)) {
@@ -59,11 +60,14 @@ Call::Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call,
   } else {
     answer_.emplace(call, std::move(head));
   }
+  if (logs_.content == LogContent::kOff) return;
+  content_ = std::make_unique<LoggedContent>();
+  for (const engine::Request& request : call.requests) content_->add_prompt(request.prompt);
 }
 
-void Call::start(engine::Engine& engine, RequestLog& log, api::OpenAiCall call, api::AnswerHead head, Origin origin,
+void Call::start(engine::Engine& engine, Logs logs, api::OpenAiCall call, api::AnswerHead head, Origin origin,
                  std::unique_ptr<Admission> admission, http::Responder responder) {
-  const auto self = std::make_shared<Call>(engine, log, call, std::move(head), std::move(origin), std::move(admission),
+  const auto self = std::make_shared<Call>(engine, logs, call, std::move(head), std::move(origin), std::move(admission),
                                            std::move(responder));
   self->responder_.on_drained([self] {
     self->is_paused_ = false;
@@ -117,8 +121,7 @@ bool Call::handle(int prompt, const engine::Event& event) {
   }
   if (std::holds_alternative<engine::Delta>(event)) admission_->answered(static_cast<size_t>(prompt));
   if (!first_token_ && std::holds_alternative<engine::Delta>(event)) first_token_ = Clock::now();
-  if (const auto* finished = std::get_if<engine::Finished>(&event))
-    cache_[static_cast<size_t>(prompt)] = finished->cache;
+  note(prompt, event);
   if (stream_) {
     frames_ += stream_->frames(prompt, event);
   } else if (count(event)) {
@@ -128,6 +131,20 @@ bool Call::handle(int prompt, const engine::Event& event) {
     return false;
   }
   return true;
+}
+
+// For the reports and the log line.
+void Call::note(int prompt, const engine::Event& event) {
+  if (const auto* finished = std::get_if<engine::Finished>(&event)) {
+    cache_[static_cast<size_t>(prompt)] = finished->cache;
+    timing_ = longest(timing_, finished->timing);
+    const std::string_view finish = finished->reason == engine::FinishReason::kLength    ? "length"
+                                    : finished->reason == engine::FinishReason::kTimeout ? "timeout"
+                                                                                         : "stop";
+    finish_ = finish_.empty() || finish_ == finish ? finish : "mixed";
+  } else if (const auto* delta = std::get_if<engine::Delta>(&event); delta != nullptr && content_ != nullptr) {
+    content_->add_answer(delta->text);
+  }
 }
 
 bool Call::is_overrun() const {
@@ -184,7 +201,7 @@ void Call::send_whole() {
 // Before the last byte leaves: who has the answer may ask, and ask for more.
 void Call::log_reports() {
   if (std::ranges::any_of(cache_, [](const auto& report) { return report != nullptr; }))
-    log_.add(origin_.caller.tenant->name, ids_, cache_);
+    logs_.reports.add(origin_.caller.tenant->name, ids_, cache_);
   admission_->settle(usage());
 }
 
@@ -218,20 +235,24 @@ void Call::cancel_all() {
   for (const auto& prompt : prompts_) engine_.cancel(prompt.id);
 }
 
-// The one log line of a request. No content, no keys.
 void Call::end(int status, std::string_view outcome) {
   has_ended_ = true;
   status == 200 ? origin_.place->answered() : origin_.place->leave();
-  const Clock::time_point now = Clock::now();
-  const engine::Usage usage = this->usage();
-  admission_->settle(usage);
-  LOG_INFO(
-      "request id={} route={} model={} status={} outcome={} stream={} prompts={} prompt_tokens={} cached_tokens={} "
-      "completion_tokens={} dropped_tokens={} first_token_ms={:.1f} total_ms={:.1f}",
-      origin_.request_id, origin_.route, model_, status, outcome, stream_.has_value(), prompts_.size(),
-      usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.context.dropped_tokens,
-      first_token_ ? milliseconds_between(origin_.received, *first_token_) : -1.0,
-      milliseconds_between(origin_.received, now));
+  admission_->settle(usage());
+  logs_.access.write({.id = origin_.request_id,
+                      .route = origin_.route,
+                      .model = model_,
+                      .tenant = tenant_,
+                      .status = status,
+                      .outcome = outcome,
+                      .finish = finish_,
+                      .is_stream = stream_.has_value(),
+                      .n_prompts = prompts_.size(),
+                      .usage = usage(),
+                      .timing = timing_,
+                      .first_token_ms = first_token_ ? milliseconds_between(origin_.received, *first_token_) : -1.0,
+                      .total_ms = milliseconds_between(origin_.received, Clock::now()),
+                      .content = content_.get()});
 }
 
 }  // namespace pagoda::serve

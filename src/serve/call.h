@@ -17,6 +17,7 @@
 #include "api/openai.h"
 #include "engine/engine.h"
 #include "http/responder.h"
+#include "serve/access_log.h"
 #include "serve/auth.h"
 #include "serve/call_places.h"
 #include "serve/request_log.h"
@@ -34,11 +35,17 @@ class Call : public std::enable_shared_from_this<Call> {
     Caller caller{};
     std::shared_ptr<CallPlaces::Place> place{};
   };
-  // Submits and returns; the rest happens as events come. Engine and log outlive the call.
-  static void start(engine::Engine& engine, RequestLog& log, api::OpenAiCall call, api::AnswerHead head, Origin origin,
+  // What it leaves behind.
+  struct Logs {
+    RequestLog& reports;
+    AccessLog& access;
+    LogContent content;
+  };
+  // Submits and returns; the rest happens as events come. Engine and logs outlive the call.
+  static void start(engine::Engine& engine, Logs logs, api::OpenAiCall call, api::AnswerHead head, Origin origin,
                     std::unique_ptr<Admission> admission, http::Responder responder);
 
-  Call(engine::Engine& engine, RequestLog& log, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
+  Call(engine::Engine& engine, Logs logs, const api::OpenAiCall& call, api::AnswerHead head, Origin origin,
        std::unique_ptr<Admission> admission, http::Responder responder);
 
  private:
@@ -54,17 +61,19 @@ class Call : public std::enable_shared_from_this<Call> {
   void send_whole();
   void log_reports();
   engine::Usage usage() const { return stream_ ? stream_->usage() : answer_->usage(); }
+  void note(int prompt, const engine::Event& event);
   void fail(const Error& error);
   void on_gone();
   void cancel_all();
   void end(int status, std::string_view outcome);
 
   engine::Engine& engine_;
-  RequestLog& log_;
+  const Logs logs_;
   const Origin origin_;
   const std::unique_ptr<Admission> admission_;
   http::Responder responder_;
   const std::string model_;
+  const std::string tenant_;
   std::vector<std::string> ids_;  // that may ask for the cache reports
   std::vector<engine::Engine::Submitted> prompts_;
   CacheReports cache_;
@@ -80,6 +89,9 @@ class Call : public std::enable_shared_from_this<Call> {
   bool has_ended_ = false;
   std::atomic<bool> is_woken_{false};
   std::optional<std::chrono::steady_clock::time_point> first_token_;
+  std::string_view finish_;  // of the choices so far
+  std::optional<engine::Timing> timing_;
+  std::unique_ptr<LoggedContent> content_;  // null: not asked for
 };
 
 // The answer to an error that comes before any byte: status, body, Retry-After where waiting helps. `overload_seconds`: how long where the

@@ -56,7 +56,9 @@ class FakeEngine final : public engine::Engine {
     const std::lock_guard lock(mutex_);
     stats_ = std::move(stats);
   }
-  void ask_kv(std::function<void(kv::Account)> reply) override { reply(account); }
+  void ask_kv(std::function<void(kv::Account)> reply) override {
+    if (answers_kv) reply(account);
+  }
   void ask_kv_blocks(uint64_t page, std::function<void(kv::BlockMapPage)> reply) override {
     kv::BlockMapPage map = block_map;
     map.page = page;
@@ -73,6 +75,7 @@ class FakeEngine final : public engine::Engine {
   std::vector<engine::SessionAsk> session_asks;
   Result<engine::SessionAnswer> session_answer = engine::SessionEnded{};
   kv::Account account;
+  bool answers_kv = true;  // false: as one that is in a long step
   kv::BlockMapPage block_map{.n_pages = 1, .extents = {}};
 
   // Called at every submit, on the submitting thread.

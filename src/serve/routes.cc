@@ -7,7 +7,6 @@
 #include "api/json_fields.h"
 #include "api/json_text.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "serve/kv_json.h"
 #include "serve/model_names.h"
 #include "serve/query.h"
@@ -193,8 +192,13 @@ void Routes::begin(Endpoint endpoint, Call::Origin origin, Result<api::OpenAiCal
   const Status started = start(endpoint, origin, std::move(parsed), memory, responder);
   if (started) return;
   const api::ErrorFace face = api::error_face(started.error().code);
-  LOG_INFO("request id={} route={} status={} outcome={} field={}", origin.request_id, origin.route, face.status,
-           face.label, started.error().where.empty() ? "-" : started.error().where);
+  const std::chrono::duration<double, std::milli> total = std::chrono::steady_clock::now() - origin.received;
+  access_.write({.id = origin.request_id,
+                 .route = origin.route,
+                 .status = face.status,
+                 .outcome = face.label,
+                 .field = started.error().where,
+                 .total_ms = total.count()});
   http::HttpResponse response = error_response(started.error(), places_.retry_after_seconds(engine_.stats().running));
   response.headers.push_back({"x-request-id", origin.request_id});
   responder.send(std::move(response));
@@ -215,7 +219,8 @@ Status Routes::start(Endpoint endpoint, const Call::Origin& origin, Result<api::
   TRY_ASSIGN(std::unique_ptr<Admission> admission, caller.use->admit(caller.tenant, model, call.requests));
   api::AnswerHead head{fmt::format("{}{}", endpoint.id_prefix, ids_.next()), unix_seconds(), model.name,
                        "pagoda-" + options_.version};
-  Call::start(engine_, log_, std::move(call), std::move(head), origin, std::move(admission), responder);
+  Call::start(engine_, {log_, access_, options_.log_content}, std::move(call), std::move(head), origin,
+              std::move(admission), responder);
   return {};
 }
 

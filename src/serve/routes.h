@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "http/router.h"
+#include "serve/access_log.h"
 #include "serve/call.h"
 #include "serve/call_places.h"
 #include "serve/health.h"
@@ -32,9 +33,9 @@ class IdSource {
 
 class Routes {
  public:
-  // `auth` outlives it.
-  Routes(engine::Engine& engine, const ServeOptions& options, const Auth& auth)
-      : engine_(engine), options_(options), auth_(auth) {}
+  // Auth and access log outlive it.
+  Routes(engine::Engine& engine, const ServeOptions& options, const Auth& auth, AccessLog& access)
+      : engine_(engine), options_(options), auth_(auth), access_(access) {}
   // The handlers hold this object: it must outlive the router.
   http::Router router();
   // From now on no probe finds the server ready.
@@ -72,6 +73,7 @@ class Routes {
   engine::Engine& engine_;
   const ServeOptions options_;
   const Auth& auth_;
+  AccessLog& access_;
   SteadyClock clock_;
   CallPlaces places_{options_.max_streams, clock_};
   IdSource ids_;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "http/loopback.h"
 #include "http/server.h"
+#include "serve/monitoring.h"
 #include "serve/routes.h"
 #include "serve/session_routes.h"
 
@@ -20,9 +21,14 @@ using std::chrono::steady_clock;
 class HttpFrontedServer final : public Server {
  public:
   HttpFrontedServer(engine::Engine& engine, const ServeOptions& options, std::unique_ptr<Auth> auth)
-      : engine_(engine), options_(options), auth_(std::move(auth)), routes_(engine, options, *auth_) {}
+      : engine_(engine),
+        options_(options),
+        auth_(std::move(auth)),
+        monitoring_(engine, access_log_, options.version),
+        routes_(engine, options, *auth_, access_log_) {}
   ~HttpFrontedServer() override {
     if (http_) http_->stop();
+    monitoring_.stop();  // it looks at http_
   }
 
   Status start() {
@@ -57,7 +63,10 @@ class HttpFrontedServer final : public Server {
     http_options.render_error = [](int status, std::string_view message) {
       return http::HttpResponse{status, "application/json", {}, api::openai_error(status, message)};
     };
-    TRY_ASSIGN(http_, http::HttpServer::create(std::move(http_options), routes_.router()));
+    http::Router router = routes_.router();
+    monitoring_.add_to(router);
+    TRY_ASSIGN(http_, http::HttpServer::create(std::move(http_options), std::move(router)));
+    monitoring_.watch(*http_);
     http_->watch_signals([this](int) { begin_stop(); });
     return {};
   }
@@ -103,6 +112,8 @@ class HttpFrontedServer final : public Server {
   engine::Engine& engine_;
   const ServeOptions options_;
   const std::unique_ptr<Auth> auth_;
+  AccessLog access_log_;
+  Monitoring monitoring_;
   Routes routes_;
   std::unique_ptr<http::HttpServer> http_;
   std::mutex mutex_;

@@ -1,6 +1,6 @@
 // Server: the engine behind HTTP. Routes, model names, streaming, cancelling for vanished clients, draining.
 // Routes: POST /v1/chat/completions /v1/completions; GET /v1/models /v1/models/{id} /v1/requests/{id}/cache
-// /v1/kv /v1/kv/blocks /v1/engine /livez /readyz /health /ping /version /; and those of session_routes.h.
+// /v1/kv /v1/kv/blocks /v1/engine /livez /readyz /health /ping /version /metrics /; and those of session_routes.h.
 // Who may ask for what: auth.h.
 // Threads: handlers run on the io thread: they parse, submit and render, and wait for nothing.
 #pragma once
@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "http/tls_files.h"
+#include "serve/access_log.h"
 #include "serve/auth.h"
 
 namespace pagoda::serve {
@@ -32,6 +33,7 @@ struct ServeOptions {
   uint16_t port = 8000;  // 0: the system picks one, see Server::port
   ModelNames model_names = ModelNames::kAny;
   CacheReporting reports = CacheReporting::kOn;
+  LogContent log_content = LogContent::kOff;
   std::string cors_origin;        // empty: no CORS headers; "*" or an origin
   std::string version = "0.1.0";  // shown by /version and in system_fingerprint
   http::TlsFiles tls{};           // none: plain HTTP
