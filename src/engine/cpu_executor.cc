@@ -29,10 +29,12 @@ class CpuExecutor final : public Executor {
       const models::ExecContext context{kernels_, arithmetic_, pool_, instance.workspace};
       models::Forward forward(batch, addresses_, instance.plan, context);
       instance.model->forward(forward);
+      attention_us_ = forward.attention_us();
     }
     return collect(batch, instance);
   }
 
+  int64_t attention_us() const override { return attention_us_; }
   BlockStore& store() override { return store_; }
 
  private:
@@ -101,6 +103,7 @@ class CpuExecutor final : public Executor {
   const kernels::Arithmetic arithmetic_;
   models::BlockAddresses addresses_;
   std::vector<SampleResult> results_;
+  int64_t attention_us_ = 0;
 };
 
 }  // namespace

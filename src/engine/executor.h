@@ -28,6 +28,8 @@ class Executor {
 
   // Runs the ops in order, then the batch. Results by sampling row, in the batch's order, valid until the next run.
   virtual std::span<const SampleResult> run(std::span<const kv::BlockOp> ops, const models::Batch& batch) = 0;
+  // Of the last run, as the calling thread saw it.
+  virtual int64_t attention_us() const = 0;
   virtual BlockStore& store() = 0;
 };
 

@@ -60,7 +60,8 @@ struct StepRecord {
   int64_t begin_us = 0;
   int32_t plan_us = 0;  // scheduling and batch building
   int32_t forward_us = 0;
-  int32_t sample_us = 0;  // sampling, detokenizing, events
+  int32_t attention_us = 0;  // of it
+  int32_t sample_us = 0;     // sampling, detokenizing, events
   int32_t prefill_rows = 0;
   int32_t decode_rows = 0;
   int32_t sampled_rows = 0;
@@ -68,6 +69,9 @@ struct StepRecord {
   int32_t running = 0;
   int32_t waiting = 0;
   uint64_t live_blocks = 0;
+  int64_t decode_context = 0;  // tokens that the decode rows read
+  int32_t predicted_us = 0;    // by what was learnt from the steps before
+  int32_t target_us = 0;       // 0: none
   StepTokens tokens{};
 };
 

@@ -241,6 +241,7 @@ bool StepRunner::step(LogitsReader& reader) {
              .begin_us = begin_us,
              .plan_us = elapsed_us(begin_us, planned_us),
              .forward_us = elapsed_us(planned_us, computed_us),
+             .attention_us = static_cast<int32_t>(executor_->attention_us()),
              .sample_us = elapsed_us(computed_us, end_us),
              .prefill_rows = 0,
              .decode_rows = 0,
@@ -248,7 +249,10 @@ bool StepRunner::step(LogitsReader& reader) {
              .preempted = static_cast<int32_t>(plan_.preempted.size()),
              .running = static_cast<int32_t>(stats.running),
              .waiting = static_cast<int32_t>(stats.waiting),
-             .live_blocks = pool_->stats().live_blocks};
+             .live_blocks = pool_->stats().live_blocks,
+             .decode_context = plan_.load().decode_context,
+             .predicted_us = static_cast<int32_t>(std::min(stats.predicted_us, 1e9)),
+             .target_us = static_cast<int32_t>(std::min<int64_t>(stats.target_us, 1'000'000'000))};
   for (const sched::SeqRows& rows : plan_.rows) {
     const bool decode = rows.n_tokens == 1 && rows.sampling == sched::Sampling::kLastRow;
     (decode ? record_.decode_rows : record_.prefill_rows) += rows.n_tokens;

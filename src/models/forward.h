@@ -62,7 +62,8 @@ class Forward {
   // logits [n_samples, vocab] = softcap(output(norm(x))) of the sampling rows, and their tiles. 0 = no softcap.
   void head(const Norm& norm, const Linear& output, float softcap);
 
-  int n_phases() const { return n_phases_; }  // run so far, each with a barrier
+  int n_phases() const { return n_phases_; }              // run so far, each with a barrier
+  int64_t attention_us() const { return attention_us_; }  // scores and P.V of all layers so far, without projections
 
  private:
   using Range = kernels::Range;
@@ -136,6 +137,7 @@ class Forward {
   };
   Pending pending_;
   int n_phases_ = 0;
+  int64_t attention_us_ = 0;
   std::atomic<int> next_segment_{0};
 };
 

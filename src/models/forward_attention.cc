@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/clock.h"
 #include "models/forward.h"
 
 namespace pagoda::models {
@@ -133,6 +134,8 @@ void Forward::store_heads(const Attention& layer, Range kv_heads, Range rows) co
 
 // Segments are handed out by a counter: what they cost is an estimate, what they compute does not depend on who does.
 void Forward::attend(const Attention& layer, AttentionPlan& plan) {
+  const SteadyClock clock;
+  const int64_t begin_us = clock.now_us();
   for (const Range segments : plan.levels()) {
     next_segment_.store(segments.begin, std::memory_order_relaxed);
     run([&](int part) {
@@ -140,6 +143,7 @@ void Forward::attend(const Attention& layer, AttentionPlan& plan) {
         attend_segment(layer, plan, plan.segment(s), part);
     });
   }
+  attention_us_ += clock.now_us() - begin_us;
 }
 
 void Forward::attend_segment(const Attention& layer, AttentionPlan& plan, std::span<const AttentionPlan::Chunk> chunks,
