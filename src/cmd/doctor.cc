@@ -3,8 +3,11 @@
 #include <optional>
 
 #include "api/json_text.h"
+#include "base/named.h"
 #include "cmd/commands.h"
 #include "cmd/progress.h"
+#include "http/client.h"
+#include "serve/diagnosing.h"
 #include "tools/machine_report.h"
 
 namespace pagoda::cmd {
@@ -174,12 +177,28 @@ std::string report_json(const MachineReport& r) {
       kernels::to_string(kernels::amx_self_test()));
 }
 
+Status examine_server(const Options& options) {
+  TRY_ASSIGN(const http::ServerUrl url, named("--server", http::parse_server_url(options.server)));
+  TRY_ASSIGN(const http::Answer answer, named("--server", http::get(url, "/v1/diagnosis")));
+  const std::optional<std::string> text = serve::diagnosis_text(answer.body);
+  if (answer.status != 200 || !text) {
+    return fail(Error{ErrorCode::kIo,
+                      fmt::format("{} answers /v1/diagnosis with status {}: is it a Pagoda server of this version?",
+                                  options.server, answer.status),
+                      "--server"});
+  }
+  std::printf("%s%s", options.json ? answer.body.c_str() : text->c_str(), options.json ? "\n" : "");
+  return {};
+}
+
 }  // namespace
 
 Status doctor(const Options& options) {
+  if (!options.server.empty()) return examine_server(options);
   if (!options.machine) {
     return fail(Error{ErrorCode::kInvalidArgument,
-                      "say what to examine: pagoda doctor --machine measures this machine, in some seconds",
+                      "say what to examine: pagoda doctor --machine measures this machine, in some seconds; pagoda "
+                      "doctor --server URL asks a server what holds it back",
                       "--machine"});
   }
   std::optional<MachineReport> report;

@@ -271,7 +271,8 @@ const std::vector<OptionSpec>& option_table() {
        "Sequences that compute at once, at most (default 256); fewer where --target-itl says so",
        number(&Options::max_running, 1, 4096)},
       {"--target-itl", kServes,
-       "Milliseconds from one token of a stream to the next that prompts and further streams may stretch a step to; off: "
+       "Milliseconds from one token of a stream to the next that prompts and further streams may stretch a step to; "
+       "off: "
        "no bound (auto: 100, or twice what a single stream takes)",
        value(&Options::target_itl, "MS|auto|off")},
       {"--max-body", kServes, "The largest body of a request, at most 16M; less where --memory leaves less",
@@ -339,6 +340,8 @@ const std::vector<OptionSpec>& option_table() {
        value(&Options::json_file, "FILE|-")},
       {"--machine", kDoctors, "Measure memory, arithmetic and clock of this machine: some seconds",
        flag(&Options::machine)},
+      {"--server", kDoctors, "Ask this server what holds it back, as http://127.0.0.1:8000",
+       value(&Options::server, "URL")},
       {"-v,--verbose", kComputes, "Say what is loaded and what memory it takes: as --log-level info",
        flag(&Options::verbose)},
       {"--json", kPrintsJson, "Print the result as JSON", flag(&Options::json)},

@@ -108,6 +108,7 @@ struct Options {
   bool probe = false;
 
   // doctor
+  std::string server;
   bool machine = false;
 
   bool verbose = false;

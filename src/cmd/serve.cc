@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "api/json_text.h"
+#include "base/cpu.h"
 #include "base/named.h"
 #include "cmd/commands.h"
 #include "cmd/version.h"
@@ -83,6 +84,7 @@ Status serve(const Options& options) {
   TRY_ASSIGN(const auto engine, engine::Engine::create(config));
   serving.reports = config.explain == engine::Explain::kOn ? serve::CacheReporting::kOn : serve::CacheReporting::kOff;
   http::raise_file_limit(serving.max_connections);
+  serving.n_threads = config.n_threads > 0 ? config.n_threads : usable_cores();
   TRY_ASSIGN(const auto server, serve::Server::create(*engine, serving));
   say_ready(options, engine->models().front(), server->url(), serving.auth);
   server->run();

@@ -1,4 +1,4 @@
-// Monitoring: the record pump, its sinks, and GET /metrics.
+// Monitoring: the record pump, its sinks, GET /metrics and GET /v1/diagnosis.
 // A scrape is rendered on the pump's thread, from what was counted and from the engine's figures of the moment: it waits for no step. The
 // cache's account, which only the engine thread can make, is asked for every kAccountEvery while scrapes come, and a scrape shows the last one.
 // Owns: pump and metrics.     Threads: handlers on io threads; the account comes on the engine thread.
@@ -15,8 +15,10 @@
 #include "http/router.h"
 #include "http/server.h"
 #include "serve/access_log.h"
+#include "serve/diagnosing.h"
 #include "serve/metrics.h"
 #include "serve/record_pump.h"
+#include "serve/server.h"
 
 namespace pagoda::serve {
 
@@ -26,7 +28,7 @@ class Monitoring final : private RecordSink {
   static constexpr std::chrono::minutes kWatched{5};  // since the last scrape
 
   // Engine and log outlive it. It is the only reader of the engine's records.
-  Monitoring(engine::Engine& engine, const AccessLog& access, const std::string& version);
+  Monitoring(engine::Engine& engine, const AccessLog& access, const ServeOptions& options);
   ~Monitoring() override { stop(); }
 
   // Before the server starts; the handlers hold this object.
@@ -45,6 +47,8 @@ class Monitoring final : private RecordSink {
   };
 
   void scrape(http::Responder responder);
+  void answer_diagnosis(http::Responder responder);
+  std::optional<kv::Account> last_account();
   // The pump's thread.
   void on_request(const engine::RequestRecord&) override {}
   void on_step(const engine::StepRecord&) override {}
@@ -59,6 +63,7 @@ class Monitoring final : private RecordSink {
   std::chrono::steady_clock::time_point asked_at_{};  // the pump's thread, likewise:
   std::chrono::steady_clock::time_point scraped_at_{};
   Metrics metrics_;
+  Diagnosing diagnosing_;
   std::unique_ptr<RecordPump> pump_;  // null: stopped
 };
 

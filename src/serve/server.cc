@@ -24,7 +24,7 @@ class HttpFrontedServer final : public Server {
       : engine_(engine),
         options_(options),
         auth_(std::move(auth)),
-        monitoring_(engine, access_log_, options.version),
+        monitoring_(engine, access_log_, options),
         routes_(engine, options, *auth_, access_log_) {}
   ~HttpFrontedServer() override {
     if (http_) http_->stop();

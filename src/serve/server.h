@@ -37,6 +37,7 @@ struct ServeOptions {
   std::string cors_origin;        // empty: no CORS headers; "*" or an origin
   std::string version = "0.1.0";  // shown by /version and in system_fingerprint
   http::TlsFiles tls{};           // none: plain HTTP
+  int n_threads = 0;              // that compute: /v1/diagnosis
   size_t max_body_bytes = 16 * 1024 * 1024;
   size_t max_head_bytes = 32 * 1024;
   size_t max_connections = 16'384;        // fewer where descriptors or --memory allow fewer
