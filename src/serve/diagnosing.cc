@@ -165,7 +165,7 @@ std::string diagnosis_json(const tools::Window& w, const tools::Diagnosis& diagn
 
 std::optional<std::string> diagnosis_text(std::string_view json) {
   const auto answer = nlohmann::json::parse(json, nullptr, false);
-  if (!answer.is_object() || answer.value("object", "") != "diagnosis") return std::nullopt;
+  if (!answer.is_object() || !answer.contains("object") || answer["object"] != "diagnosis") return std::nullopt;
   try {
     std::string text = fmt::format("{}\n\nthe last {:.0f} s: {} requests ended, {} steps; of the time ",
                                    answer.at("summary").get<std::string>(), answer.at("window_seconds").get<double>(),
