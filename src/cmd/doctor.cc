@@ -179,7 +179,12 @@ std::string report_json(const MachineReport& r) {
 
 Status examine_server(const Options& options) {
   TRY_ASSIGN(const http::ServerUrl url, named("--server", http::parse_server_url(options.server)));
-  TRY_ASSIGN(const http::Answer answer, named("--server", http::get(url, "/v1/diagnosis")));
+  std::vector<http::Header> headers;
+  if (const std::string key = api_key_of(options); !key.empty()) headers.push_back({"Authorization", "Bearer " + key});
+  TRY_ASSIGN(const http::Answer answer, named("--server", http::get(url, "/v1/diagnosis", headers)));
+  if (answer.status == 401 || answer.status == 403) {
+    return fail(Error{ErrorCode::kForbidden, "the server wants an admin's key: --api-key, or PAGODA_API_KEY", "--server"});
+  }
   const std::optional<std::string> text = serve::diagnosis_text(answer.body);
   if (answer.status != 200 || !text) {
     return fail(Error{ErrorCode::kIo,

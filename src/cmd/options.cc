@@ -256,8 +256,8 @@ const std::vector<OptionSpec>& option_table() {
       {"--max-streams", kServes,
        "Requests that are answered at once, waiting ones too, streams or not; more get 429 (default 4096)",
        number(&Options::max_streams, 1, 1 << 20)},
-      {"--api-key", kServes,
-       "Key that requests must show; other users of this machine can see it here, but not in the environment variable "
+      {"--api-key", kServes | kDoctors,
+       "Key that requests must show, or that --server wants; other users of this machine can see it here, but not in the environment variable "
        "PAGODA_API_KEY, which is the same",
        secret(&Options::api_key, "KEY")},
       {"--api-keys", kServes,
@@ -523,6 +523,11 @@ Parsed parse_options(int argc, char** argv) {
     parsed.exit_code = 2;
   }
   return parsed;
+}
+
+std::string api_key_of(const Options& options) {
+  const char* key = options.api_key.empty() ? std::getenv("PAGODA_API_KEY") : nullptr;
+  return key == nullptr ? options.api_key : key;
 }
 
 Result<uint64_t> parse_bytes(const std::string& text) {

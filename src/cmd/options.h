@@ -133,6 +133,9 @@ Result<engine::EngineConfig> probed_config(const Options& options);
 // The same without a model to find.
 Result<engine::EngineConfig> compute_config(const Options& options);
 
+// --api-key, or PAGODA_API_KEY; empty: neither.
+std::string api_key_of(const Options& options);
+
 // "512M", "2G", "1.5GiB", "1000000": K, M, G are powers of 1,024.
 Result<uint64_t> parse_bytes(const std::string& text);
 

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <cstdlib>
 
 #include "api/json_text.h"
 #include "base/cpu.h"
@@ -36,8 +35,7 @@ void say_ready(const Options& options, const engine::ModelInfo& model, const std
 }
 
 Result<serve::AuthOptions> auth_options(const Options& options) {
-  serve::AuthOptions auth{.api_key = options.api_key, .key_file = options.api_keys};
-  if (const char* key = std::getenv("PAGODA_API_KEY"); key != nullptr && auth.api_key.empty()) auth.api_key = key;
+  serve::AuthOptions auth{.api_key = api_key_of(options), .key_file = options.api_keys};
   if (options.no_auth && auth.has_keys())
     return fail(Error{ErrorCode::kInvalidArgument, "keys are set, so nobody is let in without one", "--no-auth"});
   return auth;
