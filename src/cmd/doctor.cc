@@ -183,7 +183,8 @@ Status examine_server(const Options& options) {
   if (const std::string key = api_key_of(options); !key.empty()) headers.push_back({"Authorization", "Bearer " + key});
   TRY_ASSIGN(const http::Answer answer, named("--server", http::get(url, "/v1/diagnosis", headers)));
   if (answer.status == 401 || answer.status == 403) {
-    return fail(Error{ErrorCode::kForbidden, "the server wants an admin's key: --api-key, or PAGODA_API_KEY", "--server"});
+    return fail(
+        Error{ErrorCode::kForbidden, "the server wants an admin's key: --api-key, or PAGODA_API_KEY", "--server"});
   }
   const std::optional<std::string> text = serve::diagnosis_text(answer.body);
   if (answer.status != 200 || !text) {

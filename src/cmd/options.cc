@@ -257,7 +257,8 @@ const std::vector<OptionSpec>& option_table() {
        "Requests that are answered at once, waiting ones too, streams or not; more get 429 (default 4096)",
        number(&Options::max_streams, 1, 1 << 20)},
       {"--api-key", kServes | kDoctors,
-       "Key that requests must show, or that --server wants; other users of this machine can see it here, but not in the environment variable "
+       "Key that requests must show, or that --server wants; other users of this machine can see it here, but not in "
+       "the environment variable "
        "PAGODA_API_KEY, which is the same",
        secret(&Options::api_key, "KEY")},
       {"--api-keys", kServes,

@@ -223,7 +223,7 @@ class Scheduler {
   std::set<std::pair<int64_t, SeqId>> deadlines_;
   std::vector<Candidate> ranked_;  // of the step being planned, as best_priority_: of all in the line
   int64_t best_priority_ = 0;
-  StepLoad load_;                  // of the plan in flight, likewise:
+  StepLoad load_;  // of the plan in flight, likewise:
   int64_t begin_us_ = 0;
   std::vector<kv::TicketId> tickets_;  // scratch
   uint64_t next_order_ = 0;

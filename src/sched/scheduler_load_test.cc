@@ -89,7 +89,8 @@ TEST(SchedulerLoadTest, RunningRowsAreCappedByTheTarget) {
   EXPECT_LT(most_running, 120u);
   w.run_all();
   std::vector<int64_t> gaps_us;
-  for (const auto& [id, client] : w.clients) gaps_us.insert(gaps_us.end(), client.gaps_us.begin(), client.gaps_us.end());
+  for (const auto& [id, client] : w.clients)
+    gaps_us.insert(gaps_us.end(), client.gaps_us.begin(), client.gaps_us.end());
   EXPECT_LT(percentile(gaps_us, 0.99), kTargetUs * 12 / 10);
 }
 

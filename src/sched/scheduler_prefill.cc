@@ -11,6 +11,7 @@ namespace pagoda::sched {
 namespace {
 
 constexpr int64_t kTargetUs = 100'000;  // automatic
+constexpr double kMargin = 0.9;         // of the target is planned for: steps differ
 constexpr int64_t kQuietTargets = 4;    // a step in which nobody waits for the next token may take as many
 constexpr int32_t kFirstRows = 64;      // beside decodes, while nothing is known of what a row costs
 constexpr int32_t kLeastRows = 16;      // of a chunk that others had their share before: fewer cost nearly as much
@@ -39,7 +40,8 @@ Scheduler::Budget Scheduler::budget_of(const ModelLine& line, const StepPlan& pl
     return budget;
   }
   const double decodes_us = line.step_time.predict_us(plan.load());
-  budget.us = n_decodes == 0 ? kQuietTargets * target : std::max(target - decodes_us, std::max(target, decodes_us) / 10);
+  budget.us = n_decodes == 0 ? kQuietTargets * target
+                             : std::max(kMargin * target - decodes_us, std::max(target, decodes_us) / 10);
   return budget;
 }
 
@@ -97,9 +99,8 @@ Scheduler::Budget Scheduler::first_budget(const ModelLine& line, Sequence& first
 }
 
 void Scheduler::plan_prefills(ModelLine& line, Budget budget, StepPlan& plan) {
-  const auto found = std::ranges::find_if(line.running, [](const Sequence* seq) {
-    return seq->state() == SeqState::kPrefilling && !seq->waiting_on();
-  });
+  const auto found = std::ranges::find_if(
+      line.running, [](const Sequence* seq) { return seq->state() == SeqState::kPrefilling && !seq->waiting_on(); });
   Sequence* const first = found == line.running.end() ? nullptr : *found;
   rank(line, first);
   if (first) plan_chunk(line, *first, first_budget(line, *first, budget), budget, plan);
@@ -161,7 +162,7 @@ bool Scheduler::is_within_target(const ModelLine& line) const {
   StepLoad load;
   for (const Sequence* seq : line.running) load.add_decode(seq->n_tokens());
   load.add_decode(static_cast<int32_t>(load.decode_context / load.decode_rows));
-  return line.step_time.predict_us(load) <= 0.9 * static_cast<double>(target);
+  return line.step_time.predict_us(load) <= kMargin * static_cast<double>(target);
 }
 
 // A glance at the index for those who may start soon; what it says holds for a while.
@@ -197,8 +198,8 @@ Sequence* Scheduler::last_of_many(const Sequence& seq) const {
   for (const ModelLine& line : lines_) {
     for (Sequence* other : line.running) {
       const bool is_worse = other->share().priority > seq.share().priority && policy_.before(seq, *other);
-      const bool has_more = is_owed && shares_.n_running(other->share().tenant) > 1 &&
-                            other->share().priority >= seq.share().priority;
+      const bool has_more =
+          is_owed && shares_.n_running(other->share().tenant) > 1 && other->share().priority >= seq.share().priority;
       if ((is_worse || has_more) && (!last || policy_.before(*last, *other))) last = other;
     }
   }

@@ -75,7 +75,8 @@ double StepTimeModel::prefill_us(int32_t n, int64_t context) const {
 // n rows cost b n + a n^2.
 int32_t StepTimeModel::prefill_rows_within(double us, int64_t context) const {
   const double per_token = cost_[kPrefillContext] / kPrefillTokens;
-  const double a = per_token / 2, b = cost_[kPrefillRow] / kPrefillRows + per_token * (static_cast<double>(context) + 0.5);
+  const double a = per_token / 2,
+               b = cost_[kPrefillRow] / kPrefillRows + per_token * (static_cast<double>(context) + 0.5);
   if (us <= 0) return 0;
   const double n = a > 0 ? (std::sqrt(b * b + 4 * a * us) - b) / (2 * a) : us / std::max(b, 1e-9);
   return static_cast<int32_t>(std::min(n, 1e9));

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "kv/accounting.h"
 #include "serve/record_pump.h"
 #include "tools/diagnosis.h"
 

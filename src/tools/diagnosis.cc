@@ -1,10 +1,10 @@
 #include "tools/diagnosis.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
+
+#include "base/error.h"
 
 namespace pagoda::tools {
 namespace {
