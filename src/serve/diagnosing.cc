@@ -1,6 +1,7 @@
 #include "serve/diagnosing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace pagoda::serve {
@@ -135,7 +136,8 @@ tools::Window Diagnosing::window(int64_t now_us, const engine::EngineStats& stat
 std::string diagnosis_json(const tools::Window& w, const tools::Diagnosis& diagnosis) {
   using Json = nlohmann::ordered_json;
   const double seconds = std::max(w.seconds, 1e-6);
-  const auto share = [&](int64_t us) { return std::min(1.0, static_cast<double>(us) * 1e-6 / seconds); };
+  const auto rounded = [](double part) { return std::round(std::clamp(part, 0.0, 1.0) * 1e4) / 1e4; };
+  const auto share = [&](int64_t us) { return rounded(static_cast<double>(us) * 1e-6 / seconds); };
   Json findings = Json::array();
   for (const tools::Finding& found : diagnosis.findings) {
     findings.push_back({{"kind", found.kind},
@@ -145,7 +147,6 @@ std::string diagnosis_json(const tools::Window& w, const tools::Diagnosis& diagn
                         {"evidence", found.evidence},
                         {"advice", found.advice.empty() ? Json(nullptr) : Json(found.advice)}});
   }
-  const double busy = std::min(1.0, w.busy_seconds() / seconds);
   const Json out{{"object", "diagnosis"},
                  {"bound", to_string(diagnosis.bound)},
                  {"summary", diagnosis.summary},
@@ -155,7 +156,7 @@ std::string diagnosis_json(const tools::Window& w, const tools::Diagnosis& diagn
                    {"attention", share(w.attention_us)},
                    {"sampling", share(w.sample_us)},
                    {"scheduling", share(w.plan_us)},
-                   {"idle", 1 - busy}}},
+                   {"idle", rounded(1 - w.busy_seconds() / seconds)}}},
                  {"steps", w.n_steps},
                  {"requests", w.n_requests},
                  {"tier_wait_seconds", static_cast<double>(w.load_waited_us) * 1e-6},
