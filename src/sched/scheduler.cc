@@ -83,7 +83,7 @@ void Scheduler::set_aside(Sequence& seq, const kv::WaitOn& wait) {
   if (blocked_ == &seq) blocked_ = nullptr;
   seq.set_aside(wait, clock_.now_us());
   set_aside_.push_back(&seq);
-  if (!seq.is_running() && std::ranges::find(pinned_, &seq) == pinned_.end()) pinned_.push_back(&seq);
+  if (!seq.is_running() && !is_pinned(seq)) pinned_.push_back(&seq);
 }
 
 void Scheduler::resume(Sequence& seq) {

@@ -165,11 +165,11 @@ class Scheduler {
   };
   Budget budget_of(const ModelLine& line, const StepPlan& plan) const;
   void plan_prefills(ModelLine& line, Budget budget, StepPlan& plan);
-  void rank(ModelLine& line, const Sequence* first);
+  void rank(ModelLine& line);
   Candidate candidate_of(Sequence& seq) const;
   Budget first_budget(const ModelLine& line, Sequence& first, const Budget& budget) const;
-  Grant plan_chunk(ModelLine& line, Sequence& seq, const Budget& most, Budget& budget, StepPlan& plan);
-  void plan_start(ModelLine& line, Sequence& seq, Budget& budget, StepPlan& plan);
+  int32_t chunk_in(const ModelLine& line, const Sequence& seq, const Budget& most, const StepPlan& plan) const;
+  bool plan_start(ModelLine& line, Sequence& seq, int32_t chunk, StepPlan& plan);
   bool may_start(const ModelLine& line, const Sequence& seq) const;
   struct Slot {
     bool is_there = false;
@@ -177,6 +177,7 @@ class Scheduler {
   };
   Slot slot_for(const ModelLine& line, const Sequence& seq) const;
   bool is_within_target(const ModelLine& line) const;
+  bool is_pinned(const Sequence& seq) const { return std::ranges::find(pinned_, &seq) != pinned_.end(); }
   Sequence* last_of_many(const Sequence& except) const;
   int32_t chunk_of(const ModelLine& line, const Sequence& seq, const Budget& budget) const;
   int64_t target_us(const ModelLine& line) const;

@@ -76,6 +76,22 @@ TEST(SchedulerLoadTest, ALongPromptMakesSteadyProgress) {
   w.run_all();
 }
 
+// Those in line that may not start yet leave the budget to those that run.
+TEST(SchedulerLoadTest, ALongPromptHasWhatTheWaitingCannotUse) {
+  SchedConfig config = with_target();
+  config.max_running = 3;
+  LoadWorld w(config);
+  warm_up(w);
+  w.submit(20, 2000);
+  w.submit(20, 2000);
+  const SeqId prompt = w.submit(5000, 1);
+  for (int i = 0; i < 50; ++i) w.submit(20, 5);
+  const int64_t begin_us = w.clock.now_us();
+  while (!w.has_ended(prompt)) ASSERT_TRUE(w.step());
+  EXPECT_LT(static_cast<double>(w.clock.now_us() - begin_us), 1.5 * w.machine.prefill_us * 5000);
+  w.run_all();
+}
+
 TEST(SchedulerLoadTest, RunningRowsAreCappedByTheTarget) {
   LoadWorld w(with_target());
   warm_up(w);

@@ -16,6 +16,9 @@ constexpr int64_t kQuietTargets = 4;    // a step in which nobody waits for the 
 constexpr int32_t kFirstRows = 64;      // beside decodes, while nothing is known of what a row costs
 constexpr int32_t kLeastRows = 16;      // of a chunk that others had their share before: fewer cost nearly as much
 constexpr size_t kLeastRunning = 4;     // however slow they are together
+constexpr size_t kMostStarts = 64;      // of one step
+
+bool wants_prefill(const Sequence& seq) { return seq.state() == SeqState::kPrefilling && !seq.waiting_on(); }
 
 }  // namespace
 
@@ -62,92 +65,97 @@ Scheduler::Candidate Scheduler::candidate_of(Sequence& seq) const {
           .work = std::max(1, seq.n_to_compute() - hit_tokens)};
 }
 
-// Who wants prefill rows besides the first one. Those in line keep the order in which they are to start.
-void Scheduler::rank(ModelLine& line, const Sequence* first) {
+// Who wants prefill rows. Those in line keep the order in which they are to start; no step starts more than some.
+void Scheduler::rank(ModelLine& line) {
   ranked_.clear();
   best_priority_ = INT64_MAX;
   for (const Sequence* seq : line.running) best_priority_ = std::min<int64_t>(best_priority_, seq->share().priority);
   for (const Sequence* seq : line.waiting) best_priority_ = std::min<int64_t>(best_priority_, seq->share().priority);
   for (Sequence* seq : line.running) {
-    if (seq != first && seq->state() == SeqState::kPrefilling && !seq->waiting_on()) {
-      ranked_.push_back(candidate_of(*seq));
-    }
+    if (wants_prefill(*seq)) ranked_.push_back(candidate_of(*seq));
   }
   std::ranges::sort(ranked_, [](const Candidate& a, const Candidate& b) { return a.ranks_before(b); });
   if (line.waiting.empty()) return;
   estimate_hits(line);
-  size_t at = 0;
+  size_t at = 0, n_starts = 0;
   for (Sequence* seq : start_order_.of(line.waiting, clock_.now_us(), shares_)) {
-    if (seq->waiting_on()) continue;
+    if (seq->waiting_on() || (n_starts >= kMostStarts && !is_pinned(*seq))) continue;
+    ++n_starts;
     const Candidate candidate = candidate_of(*seq);
     while (at < ranked_.size() && !candidate.ranks_before(ranked_[at])) ++at;
     ranked_.insert(ranked_.begin() + static_cast<ptrdiff_t>(at++), candidate);
   }
 }
 
-// The first in line goes on in any case: with a quarter of the budget, or what those that rank before it leave.
+// The first in line goes first, for it must find room: with a quarter of the budget, or what those that rank before it, and can run, leave.
 Scheduler::Budget Scheduler::first_budget(const ModelLine& line, Sequence& first, const Budget& budget) const {
   const Candidate own = candidate_of(first);
+  const size_t n_taken = line.running.size() + pinned_.size(), n_most = static_cast<size_t>(config_.max_running);
+  size_t n_slots = blocked_ || !is_within_target(line) ? 0 : n_most - std::min(n_most, n_taken);
   Budget left = budget;
   for (const Candidate& other : ranked_) {
-    if (!other.ranks_before(own)) break;
+    if (!other.ranks_before(own) || left.rows == 0 || left.us <= 0) break;
+    if (!other.seq->is_running() && !other.is_owed) {
+      if (n_slots == 0) continue;
+      --n_slots;
+    }
     left.rows -= std::min(left.rows, other.work);
     left.us -= line.step_time.prefill_us(other.work, other.seq->n_computed());
-    if (left.rows == 0 || left.us <= 0) break;
   }
   return {std::max(left.rows, std::max(1, budget.rows / 4)), std::max(left.us, budget.us / 4)};
 }
 
 void Scheduler::plan_prefills(ModelLine& line, Budget budget, StepPlan& plan) {
-  const auto found = std::ranges::find_if(
-      line.running, [](const Sequence* seq) { return seq->state() == SeqState::kPrefilling && !seq->waiting_on(); });
-  Sequence* const first = found == line.running.end() ? nullptr : *found;
-  rank(line, first);
-  if (first) plan_chunk(line, *first, first_budget(line, *first, budget), budget, plan);
-  for (const Candidate& candidate : ranked_) {
-    if (budget.rows <= 0 || budget.us <= 0) return;
-    Sequence& seq = *candidate.seq;
-    if (seq.state() == SeqState::kPrefilling) {
-      plan_chunk(line, seq, budget, budget, plan);
-    } else {
-      plan_start(line, seq, budget, plan);
-    }
-  }
-}
-
-// Rows of one sequence, as many as `most` has; the budget has so many less.
-Scheduler::Grant Scheduler::plan_chunk(ModelLine& line, Sequence& seq, const Budget& most, Budget& budget,
-                                       StepPlan& plan) {
-  const int32_t chunk = chunk_of(line, seq, most);
-  const bool is_crumb = std::isfinite(most.us) && chunk < std::min(kLeastRows, seq.n_to_compute());
-  if (chunk == 0 || (is_crumb && plan.load().prefill_rows > 0)) return Grant::kNoSpace;
-  const Grant given = grant(line, seq, chunk, plan);
-  if (given == Grant::kRows) {
+  rank(line);
+  const auto plan_one = [&](Sequence& seq, const Budget& most) {
+    const int32_t chunk = chunk_in(line, seq, most, plan);
+    if (chunk == 0) return;
+    const bool has_rows = wants_prefill(seq) ? grant(line, seq, chunk, plan) == Grant::kRows
+                                             : !seq.is_running() && plan_start(line, seq, chunk, plan);
+    if (!has_rows) return;
     const SeqRows& rows = plan.rows.back();
     budget.rows -= rows.n_tokens;
     budget.us -= line.step_time.prefill_us(rows.n_tokens, rows.first_position);
+  };
+  const auto first = std::ranges::find_if(line.running, [](const Sequence* seq) { return wants_prefill(*seq); });
+  const Sequence* const favoured = first == line.running.end() ? nullptr : *first;
+  if (favoured) plan_one(**first, first_budget(line, **first, budget));
+  for (const Candidate& candidate : ranked_) {
+    if (candidate.seq != favoured) plan_one(*candidate.seq, budget);
   }
-  return given;
+}
+
+// Rows that the budget has for a sequence; 0: none, or so few that they wait for a step of their own.
+int32_t Scheduler::chunk_in(const ModelLine& line, const Sequence& seq, const Budget& most,
+                            const StepPlan& plan) const {
+  if (most.rows <= 0 || most.us <= 0) return 0;
+  const int32_t chunk = chunk_of(line, seq, most);
+  const bool is_crumb = std::isfinite(most.us) && chunk < std::min(kLeastRows, seq.n_to_compute());
+  return is_crumb && plan.load().prefill_rows > 0 ? 0 : chunk;
 }
 
 // One that finds no room, or waits, holds up those behind it in line only.
-void Scheduler::plan_start(ModelLine& line, Sequence& seq, Budget& budget, StepPlan& plan) {
+bool Scheduler::plan_start(ModelLine& line, Sequence& seq, int32_t chunk, StepPlan& plan) {
   const Slot slot = slot_for(line, seq);
-  if (!slot.is_there || chunk_of(line, seq, budget) == 0) return;
-  if (!may_start(line, seq)) return block(seq);
+  if (!slot.is_there) return false;
+  if (!may_start(line, seq)) {
+    block(seq);
+    return false;
+  }
   if (slot.victim) preempt(*slot.victim, plan);
-  if (plan_chunk(line, seq, budget, budget, plan) != Grant::kRows) return;
+  if (grant(line, seq, chunk, plan) != Grant::kRows) return false;
   std::erase(line.waiting, &seq);
   std::erase(pinned_, &seq);
   insert_in_order(line.running, seq);
   shares_.start(seq.share().tenant);
   seq.start();
+  return true;
 }
 
 // Whether one more may run, those that were set aside in line counted in. A tenant of which nobody runs may go beyond the target; that one, and
 // whoever is of a better priority, take another's place.
 Scheduler::Slot Scheduler::slot_for(const ModelLine& line, const Sequence& seq) const {
-  if (std::ranges::find(pinned_, &seq) != pinned_.end()) return {.is_there = true};
+  if (is_pinned(seq)) return {.is_there = true};
   const bool is_full = line.running.size() + pinned_.size() >= static_cast<size_t>(config_.max_running);
   if (!is_full && (is_within_target(line) || shares_.is_owed(seq.share().tenant))) return {.is_there = true};
   Sequence* const victim = last_of_many(seq);

@@ -37,8 +37,7 @@ class StepTimeModel {
   // How many such rows fit into the time; 0 if not one.
   int32_t prefill_rows_within(double us, int64_t context) const;
 
-  // Whether steps of that kind have been seen: before that, the figures are guesses.
-  bool knows_decodes() const { return n_decode_steps_ >= kEnough; }
+  // Whether steps with prefill rows have been seen: before that, what they cost is a guess.
   bool knows_prefills() const { return n_prefill_steps_ >= kEnough; }
 
  private:
