@@ -47,7 +47,8 @@ def test_the_manifests_agree():
     assert service["spec"]["ports"][0]["targetPort"] in ports
     assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in ports
     assert pool["spec"]["targetPorts"] == [{"number": ports["http"]}]
-    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(ports["http"])
+    (key,) = [env["valueFrom"]["secretKeyRef"] for env in container["env"] if env["name"] == "PAGODA_API_KEY"]
+    assert monitor["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"] == key
     assert f"--port={ports['http']}" in container["args"]
     probes = {name: container[name]["httpGet"] for name in container if name.endswith("Probe")}
     assert {name: probe["path"] for name, probe in probes.items()} == {
