@@ -56,8 +56,9 @@ class Answers:
 
 
 class Server:
-    def __init__(self, spec):
+    def __init__(self, spec, key=""):
         self.name, command = spec.split("=", 1)
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -75,7 +76,8 @@ class Server:
 
     def get(self, path):
         """The body, or None: no answer, or not a good one."""
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=self.headers)
+        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=10) as answer:
             return answer.read().decode()
         return None
 
@@ -100,7 +102,7 @@ def request_of(rng):
     return prefix + words(n_words, rng), rng.randrange(16, 97)
 
 
-async def complete(server, prompt, n_tokens, until, answers):
+async def complete(server, prompt, n_tokens, until, answers, headers=None):
     """One streamed completion. Seconds to wait before the next one."""
     body = {
         "model": server.model,
@@ -112,19 +114,21 @@ async def complete(server, prompt, n_tokens, until, answers):
         "stream_options": {"include_usage": True},
     }
     data = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
+    lines = ["POST /v1/completions HTTP/1.1", "Host: x", "Content-Type: application/json", "Connection: close", f"Content-Length: {len(data)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or server.headers).items()]
+    head = "\r\n".join([*lines, "", ""])
     begin = last = time.perf_counter()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
     try:
         writer.write(head.encode() + data)
         status = int((await reader.readline()).split()[1])
-        headers = {}
+        answered = {}
         while (line := await reader.readline()) not in (b"\r\n", b""):
             name, _, value = line.decode().partition(":")
-            headers[name.lower()] = value.strip()
+            answered[name.lower()] = value.strip()
         if status == 429:
             answers.refused += 1
-            return float(headers.get("retry-after", 1))
+            return float(answered.get("retry-after", 1))
         if status != 200:
             raise RuntimeError(f"status {status}")
         ended = False
