@@ -274,7 +274,7 @@ const std::vector<OptionSpec>& option_table() {
       {"--target-itl", kServes,
        "Milliseconds from one token of a stream to the next that prompts and further streams may stretch a step to; "
        "off: "
-       "no bound (auto: 100, or twice what a single stream takes)",
+       "no bound (auto: 100, or four times what a single stream takes)",
        value(&Options::target_itl, "MS|auto|off")},
       {"--max-body", kServes, "The largest body of a request, at most 16M; less where --memory leaves less",
        value(&Options::max_body, "BYTES")},

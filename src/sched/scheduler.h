@@ -45,7 +45,7 @@ enum class KvReuse : uint8_t {
 };
 
 inline constexpr int64_t kAgeUs = 10'000'000;
-// 100 ms, or twice what a single row takes, if that is longer.
+// 100 ms, or four times what a single row takes, if that is longer.
 inline constexpr int64_t kAutoTarget = -1;
 
 struct SchedConfig {

@@ -101,8 +101,8 @@ TEST(SchedulerLoadTest, RunningRowsAreCappedByTheTarget) {
     ASSERT_TRUE(w.step());
     most_running = std::max(most_running, w.scheduler.stats().running);
   }
-  EXPECT_GT(most_running, 50u);  // 2.5 ms + 0.9 ms a row
-  EXPECT_LT(most_running, 120u);
+  EXPECT_GT(most_running, 25u);  // 2.5 ms + 0.9 ms a row, and context: 40 ms
+  EXPECT_LT(most_running, 65u);
   w.run_all();
   std::vector<int64_t> gaps_us;
   for (const auto& [id, client] : w.clients)
@@ -130,7 +130,7 @@ TEST(SchedulerLoadTest, AnAutomaticTargetFollowsASlowMachine) {
   LoadWorld w({.step_tokens = 256, .target_us = kAutoTarget});
   w.machine.slow_down(60);
   warm_up(w);
-  EXPECT_GT(w.scheduler.stats().target_us, static_cast<int64_t>(1.6 * (w.machine.step_us + w.machine.decode_us)));
+  EXPECT_GT(w.scheduler.stats().target_us, static_cast<int64_t>(3.2 * (w.machine.step_us + w.machine.decode_us)));
   LoadWorld fast({.step_tokens = 256, .target_us = kAutoTarget});
   warm_up(fast);
   EXPECT_EQ(fast.scheduler.stats().target_us, 100'000);
@@ -147,7 +147,8 @@ TEST(SchedulerLoadTest, AFloodDelaysNobodyElse) {
   };
   std::vector<int64_t> lone_us, flooded_us;
   for (int i = 0; i < 40; ++i) lone_us.push_back(ask());
-  for (int i = 0; i < 200; ++i) w.submit(400, 150, share_of(1));
+  for (int i = 0; i < 200; ++i) w.submit(40, 300, share_of(1));
+  for (int i = 0; i < 5; ++i) w.step();
   for (int i = 0; i < 15; ++i) flooded_us.push_back(ask());
   EXPECT_GT(w.scheduler.stats().waiting, 0u);
   EXPECT_LE(percentile(flooded_us, 0.95), percentile(lone_us, 0.95) + 2 * kTargetUs);

@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kTargetUs = 100'000;  // automatic
 constexpr double kMargin = 0.9;         // of the target is planned for: steps differ
+constexpr double kDecodeShare = 0.4;    // of the target: more sequences do not run at once, so that a prompt that comes finds time
+constexpr int64_t kAutoSteps = 4;       // of a single row
 constexpr int64_t kQuietTargets = 4;    // a step in which nobody waits for the next token may take as many
 constexpr int32_t kFirstRows = 64;      // beside decodes, while nothing is known of what a row costs
 constexpr int32_t kLeastRows = 16;      // of a chunk that others had their share before: fewer cost nearly as much
@@ -27,7 +29,7 @@ int64_t Scheduler::target_us(const ModelLine& line) const {
   if (config_.target_us != kAutoTarget) return config_.target_us;
   StepLoad one;
   one.add_decode(0);
-  return std::max(kTargetUs, static_cast<int64_t>(2 * line.step_time.predict_us(one)));
+  return std::max(kTargetUs, static_cast<int64_t>(kAutoSteps * line.step_time.predict_us(one)));
 }
 
 // Prefills get at least a tenth of a step, in rows and in time.
@@ -102,7 +104,8 @@ Scheduler::Budget Scheduler::first_budget(const ModelLine& line, Sequence& first
     left.rows -= std::min(left.rows, other.work);
     left.us -= line.step_time.prefill_us(other.work, other.seq->n_computed());
   }
-  return {std::max(left.rows, std::max(1, budget.rows / 4)), std::max(left.us, budget.us / 4)};
+  const int kept = ranked_.empty() || !ranked_.front().is_owed ? 4 : 16;  // whoever is owed has one step of it
+  return {std::max(left.rows, std::max(1, budget.rows / kept)), std::max(left.us, budget.us / kept)};
 }
 
 void Scheduler::plan_prefills(ModelLine& line, Budget budget, StepPlan& plan) {
@@ -163,14 +166,14 @@ Scheduler::Slot Scheduler::slot_for(const ModelLine& line, const Sequence& seq) 
   return {.is_there = true, .victim = victim};
 }
 
-// With one more, as long as the others on average.
+// With one more, as long as the others on average. Where rows cost what they cost, more at once would not be faster.
 bool Scheduler::is_within_target(const ModelLine& line) const {
   const int64_t target = target_us(line);
   if (target == 0 || line.running.size() < kLeastRunning) return true;
   StepLoad load;
   for (const Sequence* seq : line.running) load.add_decode(seq->n_tokens());
   load.add_decode(static_cast<int32_t>(load.decode_context / load.decode_rows));
-  return line.step_time.predict_us(load) <= kMargin * static_cast<double>(target);
+  return line.step_time.predict_us(load) <= kDecodeShare * static_cast<double>(target);
 }
 
 // A glance at the index for those who may start soon; what it says holds for a while.
