@@ -12,13 +12,14 @@ namespace {
 
 constexpr int64_t kTargetUs = 100'000;  // automatic
 constexpr double kMargin = 0.9;         // of the target is planned for: steps differ
-constexpr double kDecodeShare = 0.4;    // of the target: more sequences do not run at once, so that a prompt that comes finds time
-constexpr int64_t kAutoSteps = 4;       // of a single row
-constexpr int64_t kQuietTargets = 4;    // a step in which nobody waits for the next token may take as many
-constexpr int32_t kFirstRows = 64;      // beside decodes, while nothing is known of what a row costs
-constexpr int32_t kLeastRows = 16;      // of a chunk that others had their share before: fewer cost nearly as much
-constexpr size_t kLeastRunning = 4;     // however slow they are together
-constexpr size_t kMostStarts = 64;      // of one step
+constexpr double kDecodeShare =
+    0.4;  // of the target: more sequences do not run at once, so that a prompt that comes finds time
+constexpr int64_t kAutoSteps = 4;     // of a single row
+constexpr int64_t kQuietTargets = 4;  // a step in which nobody waits for the next token may take as many
+constexpr int32_t kFirstRows = 64;    // beside decodes, while nothing is known of what a row costs
+constexpr int32_t kLeastRows = 16;    // of a chunk that others had their share before: fewer cost nearly as much
+constexpr size_t kLeastRunning = 4;   // however slow they are together
+constexpr size_t kMostStarts = 64;    // of one step
 
 bool wants_prefill(const Sequence& seq) { return seq.state() == SeqState::kPrefilling && !seq.waiting_on(); }
 

@@ -6,7 +6,7 @@ import time
 
 
 def complete(server, **fields):
-    return server.post("/v1/completions", {"prompt": "a b c d", "max_tokens": 8, "ignore_eos": True, **fields})
+    return server.post("/v1/completions", {"prompt": "a b c d", "max_tokens": 8, "ignore_eos": True, "temperature": 0, **fields})
 
 
 def test_a_timeout_before_the_first_token_is_an_error(start_server, tiny_models):
@@ -35,7 +35,7 @@ def test_a_timeout_later_ends_with_what_there_is(start_server, tiny_models):
         if status == 504 or choice["stop_reason"] != "timeout":
             continue
         assert choice["finish_reason"] == "length"
-        assert whole["text"].startswith(choice["text"])
+        assert whole["text"].startswith(choice["text"].rstrip("\ufffd"))  # a character may have been cut
         assert len(choice["text"]) < len(whole["text"])
 
 
