@@ -4,7 +4,7 @@
   tests/perf/tenants.py [--binary build/release/pagoda] [--model MODEL.gguf] [--seconds 40]
 
 flood    tenant a sends 200 requests at once, b one after the other: b's time to the first token beside its figure alone
-shares   both keep 32 requests in flight; a's weight is 3, b's 1: computed tokens of each, of those that ended within the time
+shares   both keep 96 requests in flight; a's weight is 3, b's 1: computed tokens of each, of those that ended within the time
 """
 
 import argparse
@@ -63,7 +63,7 @@ async def shares(server, seconds, rng):
         while time.perf_counter() < until:
             await ask(server, name, rng.randrange(20, 200), 48, rng, answers[name])
 
-    tasks = [asyncio.create_task(keep_asking(name)) for name in KEYS for _ in range(32)]
+    tasks = [asyncio.create_task(keep_asking(name)) for name in KEYS for _ in range(96)]
     await asyncio.sleep(max(0.0, until - time.perf_counter()))
     computed = {name: own.prompt_tokens - own.cached_tokens + 48 * own.finished for name, own in answers.items()}
     for task in tasks:
