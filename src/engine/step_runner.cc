@@ -236,6 +236,7 @@ bool StepRunner::step(LogitsReader& reader) {
   const int64_t end_us = clock_.now_us();
 
   const sched::SchedStats stats = scheduler_->stats();
+  const sched::StepLoad load = plan_.load();
   record_ = {.step = record_.step + 1,
              .model = static_cast<uint32_t>(plan_.model.value),
              .begin_us = begin_us,
@@ -243,20 +244,16 @@ bool StepRunner::step(LogitsReader& reader) {
              .forward_us = elapsed_us(planned_us, computed_us),
              .attention_us = static_cast<int32_t>(executor_->attention_us()),
              .sample_us = elapsed_us(computed_us, end_us),
-             .prefill_rows = 0,
-             .decode_rows = 0,
+             .prefill_rows = load.prefill_rows,
+             .decode_rows = load.decode_rows,
              .sampled_rows = static_cast<int32_t>(results.size()),
              .preempted = static_cast<int32_t>(plan_.preempted.size()),
              .running = static_cast<int32_t>(stats.running),
              .waiting = static_cast<int32_t>(stats.waiting),
              .live_blocks = pool_->stats().live_blocks,
-             .decode_context = plan_.load().decode_context,
+             .decode_context = load.decode_context,
              .predicted_us = static_cast<int32_t>(std::min(stats.predicted_us, 1e9)),
              .target_us = static_cast<int32_t>(std::min<int64_t>(stats.target_us, 1'000'000'000))};
-  for (const sched::SeqRows& rows : plan_.rows) {
-    const bool decode = rows.n_tokens == 1 && rows.sampling == sched::Sampling::kLastRow;
-    (decode ? record_.decode_rows : record_.prefill_rows) += rows.n_tokens;
-  }
   if (tiers_) tiers_->measure(plan_.model, record_);
   return true;
 }

@@ -7,8 +7,8 @@ namespace pagoda::sched {
 
 const std::vector<Sequence*>& StartOrder::of(const std::deque<Sequence*>& line, int64_t now_us,
                                              const FairShares& shares) {
-  order_.assign(line.begin(), line.end());
   if (!shares.are_several()) {
+    order_.assign(line.begin(), line.end());
     sort_own(order_, now_us);
     return order_;
   }

@@ -1,7 +1,8 @@
 // StartOrder: whom of those in line to let start first.
 // Among tenants: the better priority, each `age_us` of waiting counting as one better, up to the best that is there; then one of whom nothing
-// runs; then whoever has been served less for its weight, what is about to start counted in. Of one tenant: its requests' own priorities, aged likewise; then the longest cached prefix, because it takes the
-// fewest steps and its blocks may be gone later, but nobody is overtaken for longer than a bound; then in line order.
+// runs; then whoever has been served less for its weight, what is about to start counted in.
+// Of one tenant: its requests' own priorities, aged likewise; then the longest cached prefix, because it takes the fewest steps and its blocks may
+// be gone later, but nobody is overtaken for longer than a bound; then in line order.
 // Pure: the scheduler keeps estimates of hits fresh.     Cost: O(n log n) in the line's length.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Auth: who asks, and whether their key lets them. Keys come as Authorization: Bearer KEY or as x-api-key; routes of each level are in
 // access_of, the one table. Without keys everybody is the server's owner, as is whoever has its own key (--api-key).
-// The key file is read again every second, whatever its times say: they are coarse, and it is in the page cache. What is new there counts for the next request; requests that run go on. A file that is gone or
-// wrong changes nothing, and is warned of once.
+// The key file is read again every second, whatever its times say: they are coarse, and it is in the page cache. What is new there counts for
+// the next request; requests that run go on. A file that is gone or wrong changes nothing, and is warned of once.
 // Keys are compared as SHA-256 digests, with all that there are, in constant time. None is kept, logged or answered.
 // Threads: any; one of its own reads the file.     Cost: a digest and a comparison per key, some microseconds.
 #pragma once

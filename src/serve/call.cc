@@ -51,7 +51,6 @@ Call::Call(engine::Engine& engine, Logs logs, const api::OpenAiCall& call, api::
       admission_(std::move(admission)),
       responder_(std::move(responder)),
       model_(head.model),
-      tenant_(call.requests.empty() ? std::string() : call.requests.front().tenant),
       ids_(report_ids(call, head, origin_)),
       cache_(call.requests.size()),
       answer_memory_(std::make_shared<ByteReservation>(&engine.traffic().held)) {
@@ -242,7 +241,7 @@ void Call::end(int status, std::string_view outcome) {
   logs_.access.write({.id = origin_.request_id,
                       .route = origin_.route,
                       .model = model_,
-                      .tenant = tenant_,
+                      .tenant = origin_.caller.tenant->name,
                       .status = status,
                       .outcome = outcome,
                       .finish = finish_,

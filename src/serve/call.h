@@ -73,7 +73,6 @@ class Call : public std::enable_shared_from_this<Call> {
   const std::unique_ptr<Admission> admission_;
   http::Responder responder_;
   const std::string model_;
-  const std::string tenant_;
   std::vector<std::string> ids_;  // that may ask for the cache reports
   std::vector<engine::Engine::Submitted> prompts_;
   CacheReports cache_;

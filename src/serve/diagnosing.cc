@@ -22,8 +22,8 @@ void add(tools::Window& to, const tools::Window& from) {
         &tools::Window::waiting_steps,  &tools::Window::n_late_steps,      &tools::Window::n_held_up_steps,
         &tools::Window::n_preemptions,  &tools::Window::n_requests,        &tools::Window::prompt_tokens,
         &tools::Window::cached_tokens,  &tools::Window::completion_tokens, &tools::Window::recomputed_tokens,
-        &tools::Window::evicted_misses, &tools::Window::cold_misses,       &tools::Window::queue_us,
-        &tools::Window::prefill_us,     &tools::Window::decode_us,         &tools::Window::load_waited_us}) {
+        &tools::Window::evicted_misses, &tools::Window::queue_us,          &tools::Window::prefill_us,
+        &tools::Window::decode_us,      &tools::Window::load_waited_us}) {
     to.*member += from.*member;
   }
 }
@@ -60,7 +60,6 @@ void Diagnosing::on_request(const engine::RequestRecord& record) {
   sums.completion_tokens += record.completion_tokens;
   sums.recomputed_tokens += record.recomputed_tokens;
   sums.evicted_misses += record.miss == pagoda::kv::MissReason::kEvicted;
-  sums.cold_misses += record.miss == pagoda::kv::MissReason::kCold;
   sums.queue_us += between(record.queued_us, record.started_us);
   sums.prefill_us += between(record.started_us, record.first_token_us);
   sums.decode_us += between(record.first_token_us, record.finished_us);
@@ -120,7 +119,6 @@ tools::Window Diagnosing::window(int64_t now_us, const engine::EngineStats& stat
   w.gap_p99_us = percentile_of(gaps, 0.99);
   w.kv_budget_bytes = stats.kv_budget_bytes;
   w.kv_live_bytes = stats.kv_live_bytes;
-  w.kv_cached_bytes = stats.kv_cached_bytes;
   if (account && account->index) w.kv_held_bytes = account->index->held_bytes;
   if (account && account->reuse) {
     w.hit_rate = account->reuse->hit_rate(1);

@@ -12,7 +12,7 @@ Capacity capacity_of(const engine::Engine& engine, int n_threads) {
   Capacity capacity{.n_threads = n_threads, .usable_cores = static_cast<double>(usable_cores())};
   for (const engine::ModelInfo& model : engine.models()) {
     capacity.weight_bytes += model.file_bytes;
-    capacity.kv_bytes_per_token += static_cast<double>(model.kv_block_bytes) / pagoda::kv::kBlockTokens;
+    capacity.kv_bytes_per_token += static_cast<double>(model.kv_token_bytes);
   }
   return capacity;
 }

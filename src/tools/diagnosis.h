@@ -43,7 +43,6 @@ struct Window {
   int64_t completion_tokens = 0;
   int64_t recomputed_tokens = 0;
   int64_t evicted_misses = 0;  // whose first computed token had been cached once
-  int64_t cold_misses = 0;     // had not
   int64_t queue_us = 0;
   int64_t prefill_us = 0;
   int64_t decode_us = 0;
@@ -55,7 +54,6 @@ struct Window {
   // Now.
   uint64_t kv_budget_bytes = 0;
   uint64_t kv_live_bytes = 0;
-  uint64_t kv_cached_bytes = 0;
   uint64_t kv_held_bytes = 0;  // by sessions
   uint64_t weight_bytes = 0;
   double kv_bytes_per_token = 0;

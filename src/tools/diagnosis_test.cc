@@ -26,7 +26,6 @@ Window streams() {
   w.completion_tokens = 60 * 500;
   w.prefill_us = 60 * 100'000;
   w.decode_us = 60 * 4'000'000;
-  w.cold_misses = 60;
   w.ttft_p50_us = 110'000;
   w.gap_p50_us = 8000;
   w.gap_p99_us = 12'000;
